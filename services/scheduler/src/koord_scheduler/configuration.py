@@ -33,11 +33,8 @@ class OfferedPlugin(Protocol):
 
 
 def installed_plugins() -> dict[str, OfferedPlugin]:
-    """Return the plugins that installed packages offer, by name.
-
-    Raises:
-        InvalidInput: An entry point has no description `known`, or two entry points offer the same name.
-        Exception: Whatever the import of a package raises.
+    """Return the plugins that installed packages offer, by name. Raises InvalidInput: an entry point has no description
+    `known`, or two entry points offer the same name; Exception: whatever the import of a package raises.
     """
     offered: dict[str, OfferedPlugin] = {}
     for entry in entry_points(group=ENTRY_POINTS):
@@ -53,10 +50,8 @@ def installed_plugins() -> dict[str, OfferedPlugin]:
 
 
 def known_plugins() -> Catalogue:
-    """Return every plugin that a configuration may name, built in or installed.
-
-    Raises:
-        InvalidInput: An entry point is invalid, or two plugins have the same name.
+    """Return every plugin that a configuration may name, built in or installed. Raises InvalidInput: an entry point is
+    invalid, or two plugins have the same name.
     """
     installed = {name: plugin.known for name, plugin in installed_plugins().items()}
     try:
@@ -71,21 +66,16 @@ def shipped_configuration() -> bytes:
 
 
 def load_configuration(file: Path | None) -> EffectiveConfiguration:
-    """Read and check a configuration file. If `file` is None, use the default configuration of the package.
-
-    Raises:
-        InvalidInput: The configuration is invalid; the message lists every problem.
-        OSError: The file cannot be read.
+    """Read and check a configuration file. If `file` is None, use the default configuration of the package. Raises
+    InvalidInput: the configuration is invalid; the message lists every problem; OSError: the file cannot be read.
     """
     text = shipped_configuration() if file is None else file.read_bytes()
     return effective_configuration(text, known_plugins())
 
 
 def installed_makers() -> dict[str, Maker]:
-    """Return plugin name -> function that creates the plugin, for the plugins of installed packages.
-
-    Raises:
-        InvalidInput: A plugin has no method `make`.
+    """Return plugin name -> function that creates the plugin, for the plugins of installed packages. Raises
+    InvalidInput: a plugin has no method `make`.
     """
     makers: dict[str, Maker] = {}
     for name, plugin in installed_plugins().items():

@@ -45,8 +45,7 @@ class Cycle:
     room: LogRoom = field(default_factory=LogRoom)  # Free space of the log
 
     async def run(self) -> None:
-        """Wait until this instance leads. Decide pods and append the decisions while it leads. Repeat until cancelled.
-        """
+        """Wait until this instance leads. Decide pods and append the decisions while it leads. Repeat until cancelled."""
         while True:
             await self.fold.caught_up()
             term = await self.leadership.acquired()

@@ -75,10 +75,8 @@ class Decider:
         return Burst(explanations, is_cut_off and not self.publisher.is_busy())
 
     def _decide(self, now: float) -> Placement | list[PodExplanation] | None:
-        """Take one decision, and time the plugin calls if it is the turn of `MEASURED_EVERY`.
-
-        Returns:
-            The placement, or the explanations of a failed attempt; None if no pod is ready.
+        """Take one decision, and time the plugin calls if it is the turn of `MEASURED_EVERY`. Returns the placement, or
+        the explanations of a failed attempt; None if no pod is ready.
         """
         if next(self._attempts) % MEASURED_EVERY:
             return decide_next(self.state, now)
@@ -89,11 +87,8 @@ class Decider:
         return decision
 
     def _report(self, decision: Placement | list[PodExplanation], seconds: float) -> None:
-        """Log and count one decision.
-
-        Args:
-            decision: As `_decide` returned it.
-            seconds: Its duration in seconds of the host.
+        """Log and count one decision. `decision`: as `_decide` returned it. `seconds`: its duration in seconds of the
+        host.
         """
         reports = self.state.reports
         while reports.plugin_faults:

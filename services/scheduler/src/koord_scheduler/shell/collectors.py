@@ -46,10 +46,8 @@ class NodeCounts(Collector):
 
 
 def _histogram(name: str, about: str, by_power: Mapping[int, int], total: int) -> HistogramMetricFamily:
-    """Return a histogram of numbers of nodes.
-
-    Args:
-        by_power: Power of two -> number of observations up to it and above the power before.
+    """Return a histogram of numbers of nodes. `by_power`: power of two -> number of observations up to it and above the
+    power before.
     """
     seen = 0
     buckets: list[tuple[str, float]] = []

@@ -41,11 +41,9 @@ class DebugFlags:
 
 
 class DecisionLog:
-    """Logs the details of decisions that debug flags switch on.
-
-    Args:
-        frameworks: All profiles. Their engines return as many best nodes as the table of scores shows.
-        queue_size: Number of diagnoses that may wait to be logged. Further ones are dropped.
+    """Logs the details of decisions that debug flags switch on. `frameworks`: all profiles. Their engines return as
+    many best nodes as the table of scores shows. `queue_size`: number of diagnoses that may wait to be logged. Further
+    ones are dropped.
     """
 
     def __init__(
@@ -66,14 +64,8 @@ class DecisionLog:
         self._name_so_many()
 
     def change(self, flag: str, value: str) -> None:
-        """Set a debug flag that a user has sent with `PUT /debug/flags/FLAG`.
-
-        Args:
-            flag: One of `FLAGS`.
-
-        Raises:
-            InvalidInput: The flag does not accept the value.
-            KeyError: There is no such flag.
+        """Set a debug flag that a user has sent with `PUT /debug/flags/FLAG`. `flag`: one of `FLAGS`. Raises
+        InvalidInput: the flag does not accept the value; KeyError: There is no such flag.
         """
         match flag:
             case "v":
@@ -91,12 +83,9 @@ class DecisionLog:
                 raise KeyError(flag)
 
     def tell(self, decision: Placement | list[PodExplanation]) -> None:
-        """Log the details of a decision that debug flags switch on.
-
-        Diagnoses wait for `write_diagnoses`, unless the flag `db` (blocking) is set.
-
-        Args:
-            decision: A placement, or the explanations of the pods that one attempt did not place.
+        """Log the details of a decision that debug flags switch on. Diagnoses wait for `write_diagnoses`, unless the
+        flag `db` (blocking) is set. `decision`: a placement, or the explanations of the pods that one attempt did not
+        place.
         """
         if isinstance(decision, Placement):
             if self.flags.top_scores:
@@ -148,11 +137,7 @@ class DecisionLog:
 
 def score_table(pod: str, best: list[NodeScore]) -> str:
     """Return the best nodes of a placement as a Markdown table: `#`, Pod, Node, Score, and a column for each plugin.
-
-    Args:
-        best: The nodes with their scores, best first.
-
-    Source: scheduler-core spec, 13.4
+    `best`: the nodes with their scores, best first.
     """
     plugins = sorted({plugin for node in best for plugin in node.parts})
     columns = ["#", "Pod", "Node", "Score", *plugins]

@@ -32,9 +32,7 @@ _WITH_LEDGER: Final = (PodPlaced.__name__, PodReallocated.__name__, PodReleased.
 
 class StateFold:
     """Connects the scheduler's state to the fold runner, which reads the log, takes snapshots and restores them.
-
-    Args:
-        state: The state that the log is folded into.
+    `state`: the state that the log is folded into.
     """
 
     def __init__(self, state: SchedulerState, metrics: SchedulerMetrics) -> None:
@@ -47,10 +45,8 @@ class StateFold:
         self._deleted = metrics.quota_seconds.labels("DeleteQuota")
 
     def apply(self, stored: StoredEvent) -> None:
-        """Apply one event of the log to the scheduler's state, and log each new warning about an object once.
-
-        Raises:
-            UnreadableEvent: The event cannot be decoded. The state is unchanged.
+        """Apply one event of the log to the scheduler's state, and log each new warning about an object once. Raises
+        UnreadableEvent: the event cannot be decoded. The state is unchanged.
         """
         self._apply(stored)
         if self._state.cluster.warnings:
@@ -103,10 +99,8 @@ class StateFold:
         return self
 
     def restore(self, data: bytes) -> "StateFold":
-        """Load a snapshot into the state, which must be empty, and return this object.
-
-        Args:
-            data: The bytes of the snapshot, see `snapshot`.
+        """Load a snapshot into the state, which must be empty, and return this object. `data`: the bytes of the
+        snapshot, see `snapshot`.
         """
         load_state(self._state, data)
         self._warn("snapshot")
@@ -120,13 +114,9 @@ async def follow_reports(
     logger: Logger,
     changed: Callable[[], None],
 ) -> None:
-    """Fold the newest usage report of every node, and then every further report, until the task is cancelled.
-
-    A report that cannot be decoded is logged and skipped. The node then counts as one without a report until its next
-    one.
-
-    Args:
-        changed: Called after every batch of reports.
+    """Fold the newest usage report of every node, and then every further report, until the task is cancelled. A report
+    that cannot be decoded is logged and skipped. The node then counts as one without a report until its next one.
+    `changed`: called after every batch of reports.
     """
     await nodes_known()
     # Before the newest reports: while they are read, a node that was read already may report again.

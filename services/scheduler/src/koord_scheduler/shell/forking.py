@@ -48,17 +48,10 @@ class Forked(NamedTuple):
 
 
 async def in_fork(work: Callable[[], bytes]) -> Forked:
-    """Run a function in a forked copy of this process, at a low priority, and return its result.
-
-    Other tasks of this process continue meanwhile. If the caller is cancelled, for example by a timeout, the forked
-    process is killed.
-
-    Args:
-        work: The function. Its changes of memory stay in the copy.
-
-    Raises:
-        ForkRaised: The function raised an exception.
-        ForkFailed: The forked process ended without a result, for example because it was killed.
+    """Run a function in a forked copy of this process, at a low priority, and return its result. Other tasks of this
+    process continue meanwhile. If the caller is cancelled, for example by a timeout, the forked process is killed.
+    `work`: the function. Its changes of memory stay in the copy. Raises ForkRaised: the function raised an exception;
+    ForkFailed: The forked process ended without a result, for example because it was killed.
     """
     began = time.monotonic()
     pid, reader = _fork(work)
@@ -76,13 +69,9 @@ async def in_fork(work: Callable[[], bytes]) -> Forked:
 
 
 def in_fork_and_wait(work: Callable[[], bytes]) -> bytes:
-    """Run a function in a forked copy of this process, block until it ends, and return its result.
-
-    Only a forked process may call it, because it blocks all tasks.
-
-    Raises:
-        ForkRaised: The function raised an exception.
-        ForkFailed: The forked process ended without a result, for example because it was killed.
+    """Run a function in a forked copy of this process, block until it ends, and return its result. Only a forked
+    process may call it, because it blocks all tasks. Raises ForkRaised: the function raised an exception; ForkFailed:
+    The forked process ended without a result, for example because it was killed.
     """
     pid, reader = _fork(work)
     os.set_blocking(reader, True)

@@ -37,10 +37,8 @@ class _ProfileMetrics:
 
 
 class SchedulerMetrics:
-    """The scheduler's Prometheus metrics about decisions, for all profiles.
-
-    Args:
-        profiles: The scheduler names of the profiles, at least one.
+    """The scheduler's Prometheus metrics about decisions, for all profiles. `profiles`: the scheduler names of the
+    profiles, at least one.
     """
 
     def __init__(self, registry: CollectorRegistry, profiles: Sequence[str]) -> None:
@@ -148,23 +146,17 @@ class SchedulerMetrics:
         return self._by_profile.get(profile, self._first)
 
     def placed(self, placement: Placement, profile: str, seconds: float) -> None:
-        """Record the duration and the nodes of an attempt that found a node.
-
-        It is counted as scheduled only when the log has stored the placement (`of(profile).scheduled`).
-
-        Args:
-            seconds: Duration of the attempt in seconds of the host.
+        """Record the duration and the nodes of an attempt that found a node. It is counted as scheduled only when the
+        log has stored the placement (`of(profile).scheduled`). `seconds`: duration of the attempt in seconds of the
+        host.
         """
         self.of(profile).scheduled_seconds.observe(seconds)
         self.evaluated.observe(placement.explanation.nodes_considered)
         self.feasible.observe(placement.explanation.nodes_feasible)
 
     def failed(self, explanations: Sequence[PodExplanation], profile: str, seconds: float) -> None:
-        """Record an attempt that found no node.
-
-        Args:
-            explanations: Explanations of the pods that were not placed; the first is that of the attempted pod.
-            seconds: Duration of the attempt in seconds of the host.
+        """Record an attempt that found no node. `explanations`: explanations of the pods that were not placed; the
+        first is that of the attempted pod. `seconds`: duration of the attempt in seconds of the host.
         """
         own = self.of(profile)
         own.unschedulable.inc()
@@ -177,9 +169,7 @@ class SchedulerMetrics:
 
     def jobs_attempted(self, attempts: deque[JobAttempt], seconds: float) -> None:
         """Record the attempts that concerned whole jobs in the last decision, and remove them from `attempts`.
-
-        Args:
-            seconds: Duration of the decision in seconds of the host.
+        `seconds`: duration of the decision in seconds of the host.
         """
         for attempt in attempts:
             result = "success" if attempt.succeeded else "failure"
@@ -204,10 +194,8 @@ class SchedulerMetrics:
             self._points.labels(point, status, profile).observe(seconds)
 
     def rounds_ended(self, ended: list[EndedRound], now: float) -> None:
-        """Record the duration of each round of a gang group that has ended, and remove the rounds from `ended`.
-
-        Args:
-            now: Unix seconds of the service's `Clock`.
+        """Record the duration of each round of a gang group that has ended, and remove the rounds from `ended`. `now`:
+        Unix seconds of the service's `Clock`.
         """
         for one in ended:
             self._rounds.labels(str(one.reason), one.job_size).observe(max(0.0, now - one.began_at))

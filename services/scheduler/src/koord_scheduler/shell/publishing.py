@@ -58,10 +58,8 @@ FEW: Final = 4
 
 
 class Pace:
-    """Tells when the next small append may begin. If none began for a while, the next may begin at once.
-
-    Args:
-        due: Called when an append that had to wait may begin.
+    """Tells when the next small append may begin. If none began for a while, the next may begin at once. `due`: called
+    when an append that had to wait may begin.
     """
 
     def __init__(self, due: Callable[[], None]) -> None:
@@ -291,11 +289,9 @@ class Publisher:
                 await self._full(parts, reason)
 
     async def _one_by_one(self, parts: Sequence[Part], moved: set[AggregateRef], started_nanos: int) -> None:
-        """Append each part alone. Take back a part whose aggregates have changed, or that was alone already.
-
-        Args:
-            moved: The aggregates that have newer events than expected.
-            started_nanos: Start of the append in unix nanoseconds of the host.
+        """Append each part alone. Take back a part whose aggregates have changed, or that was alone already. `moved`:
+        the aggregates that have newer events than expected. `started_nanos`: start of the append in unix nanoseconds of
+        the host.
         """
         stale = [part for part in parts if len(parts) == 1 or any(event.ref in moved for event in part.events())]
         for part in stale:
@@ -308,12 +304,7 @@ class Publisher:
 
     async def _without_large(self, parts: Sequence[Part], error: TooLarge, started_nanos: int) -> None:
         """Append the parts whose events are small enough. Take the others back, and explain it to the pods at fault.
-
-        Args:
-            started_nanos: Start of the append in unix nanoseconds of the host.
-
-        Raises:
-            TooLarge: No pod is at fault.
+        `started_nanos`: start of the append in unix nanoseconds of the host. Raises TooLarge: no pod is at fault.
         """
         large = [part for part in parts if any(event.ref in error.refs for event in part.events())]
         fitting = [part for part in parts if part not in large]
@@ -379,10 +370,8 @@ class Publisher:
 
     async def _abandon(self, part: Sealed, hopeless: str = "", *, at_fault: Container[str] | None = None) -> None:
         """Take a refused part back. Explain it to the pods that were refused too often or for good; these wait.
-
-        Args:
-            hopeless: Why the log will never store the part; "" if it may store it later.
-            at_fault: Uids of the pods that wait; the others are decided again at once. None stands for all pods.
+        `hopeless`: why the log will never store the part; "" if it may store it later. `at_fault`: uids of the pods
+        that wait; the others are decided again at once. None stands for all pods.
         """
         work, now = part.drafts.work, self._clock.unix()
         for placement, reason in self._state.commits.refused(work, now, hopeless=hopeless, at_fault=at_fault):
@@ -416,10 +405,8 @@ class Publisher:
 
 
 def _at_fault(part: Part, large: Container[AggregateRef]) -> frozenset[str]:
-    """Return the pods because of which a part is too large.
-
-    Returns:
-        All pods of a gang; else those whose own event is too large; else the pod with the largest event.
+    """Return the pods because of which a part is too large. Returns All pods of a gang; else those whose own event is
+    too large; else the pod with the largest event.
     """
     places = [item.uid for node in part.nodes for item in node.drafts.work.items if isinstance(item, Placement)]
     if part.gang is not None:

@@ -91,13 +91,9 @@ class Questions:
             await server.run_until(self._role_changed.wait())
 
     async def answer(self, request: FitRequest) -> FitAnswer:
-        """Return where the pods of a question would be placed. The live state does not change.
-
-        The answer is computed in a fork, one question after the other.
-
-        Raises:
-            Refusal: The question is invalid, or cannot be answered now.
-            ForkRaised: The computation raised an exception (a bug).
+        """Return where the pods of a question would be placed. The live state does not change. The answer is computed
+        in a fork, one question after the other. Raises Refusal: the question is invalid, or cannot be answered now;
+        ForkRaised: The computation raised an exception (a bug).
         """
         reason = self._trouble()
         if reason is not None:
@@ -145,13 +141,9 @@ class Questions:
             return codec.encode(_Outcome(invalid=error.sentence()))
 
     async def state_hash(self, _request: StateHashRequest) -> StateHash:
-        """Return the hash of the state at one position, computed in a fork.
-
-        The state is ahead of its position while the log has confirmed appends that the fold has not reached. So the
-        answer waits until it has.
-
-        Raises:
-            Refusal: The state cannot be told now, for example because appends stay ahead of the fold.
+        """Return the hash of the state at one position, computed in a fork. The state is ahead of its position while
+        the log has confirmed appends that the fold has not reached. So the answer waits until it has. Raises Refusal:
+        the state cannot be told now, for example because appends stay ahead of the fold.
         """
         reason = self._trouble()
         if reason is not None:

@@ -95,10 +95,8 @@ class Header(NamedTuple):
 
 
 def seal_work(drafts: NodeDrafts, header: Header, tracer: Tracer) -> Sealed:
-    """Return the complete events (id, cause, trace, time) for the placements or releases on one node.
-
-    Args:
-        header: Values that all events of the batch share.
+    """Return the complete events (id, cause, trace, time) for the placements or releases on one node. `header`: values
+    that all events of the batch share.
     """
     pods: list[NewEvent] = []
     spans: list[tuple[TraceContext, str | None]] = []

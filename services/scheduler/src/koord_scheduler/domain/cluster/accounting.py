@@ -84,14 +84,11 @@ class NodeAccounting:
                 follower.gave(row, pod_info)
 
     def parts_for(self, pod_class: PodClass, *, coupled: bool) -> "NodeAccounting":
-        """Return an accounting of the same nodes that keeps only the sums that filters of this pod class read.
-
-        Use it to try whether a pod fits after others leave: it takes and gives pods faster than the whole accounting.
-        Sums that are left out do not change, so undo every trial before anything else reads them.
-
-        Args:
-            pod_class: Equivalence class of the pod for which nodes are tried.
-            coupled: Whether its filters depend on pods on other nodes. If so, the population is kept, too.
+        """Return an accounting of the same nodes that keeps only the sums that filters of this pod class read. Use it
+        to try whether a pod fits after others leave: it takes and gives pods faster than the whole accounting. Sums
+        that are left out do not change, so undo every trial before anything else reads them. `pod_class`: equivalence
+        class of the pod for which nodes are tried. `coupled`: whether its filters depend on pods on other nodes. If so,
+        the population is kept, too.
         """
         followers = [follower for follower in self.followers if follower.may_refuse(pod_class)]
         parts = NodeAccounting(self.nodes, self.population if coupled else None, followers)

@@ -59,12 +59,8 @@ class PodTransformers:
     replace_resources: bool = False
 
     def transform(self, pod: Pod) -> Pod:
-        """Return the pod with deprecated resource names replaced and the changes of enabled gates.
-
-        The same object if nothing changes. The method is idempotent.
-
-        Raises:
-            InvalidInput: A request is not a valid quantity.
+        """Return the pod with deprecated resource names replaced and the changes of enabled gates. The same object if
+        nothing changes. The method is idempotent. Raises InvalidInput: a request is not a valid quantity.
         """
         pod = rename_pod(pod)
         wish = pod.metadata.annotations.get(keys.REPLACE_RESOURCES) if self.replace_resources else None
@@ -96,8 +92,7 @@ class Reader(Protocol):
         ...
 
     def read(self, pod: Pod) -> Hashable:
-        """Return a hashable value with all parts of the pod that the plugin reads. None if the plugin ignores this pod.
-        """
+        """Return a hashable value with all parts of the pod that the plugin reads. None if the plugin ignores this pod."""
         ...
 
 
@@ -217,42 +212,28 @@ class PodClasses:
         self._known.clear()
 
     def forget_like(self, is_meant: Callable[[Pod], bool]) -> None:
-        """Drop the cached results of `read` for some pods.
-
-        Args:
-            is_meant: Returns whether pods with the spec, labels and annotations of the given pod are dropped.
+        """Drop the cached results of `read` for some pods. `is_meant`: returns whether pods with the spec, labels and
+        annotations of the given pod are dropped.
         """
         for key in [key for key, sort in self._known.items() if is_meant(sort.pod)]:
             del self._known[key]
 
     def of(self, pod: Pod) -> PodClass:
-        """Return the equivalence class of a pod. It is the class in the result of `read`.
-
-        Raises:
-            InvalidInput: A request is not a valid quantity.
+        """Return the equivalence class of a pod. It is the class in the result of `read`. Raises InvalidInput: A
+        request is not a valid quantity.
         """
         return self.read(pod).subject.pod_class
 
     def as_is(self, pod: Pod, profile: str = "") -> Subject:
-        """Return the subject of a pod without calling transformers.
-
-        For copies that replace a pod for one cycle.
-
-        Args:
-            profile: Scheduler name under which it is scheduled; "" if it only counts on a node.
-
-        Raises:
-            InvalidInput: A request is not a valid quantity.
+        """Return the subject of a pod without calling transformers. For copies that replace a pod for one cycle.
+        `profile`: scheduler name under which it is scheduled; "" if it only counts on a node. Raises InvalidInput: A
+        request is not a valid quantity.
         """
         return self._subject(pod, profile)
 
     def read(self, pod: Pod) -> Reading:
-        """Return the pod after the transformers, with its subject. The result is cached for equal pods.
-
-        Raises:
-            InvalidInput: A request is not a valid quantity.
-
-        Source: scheduler-core spec, 3 (input transformers)
+        """Return the pod after the transformers, with its subject. The result is cached for equal pods. Raises
+        InvalidInput: a request is not a valid quantity.
         """
         meta = pod.metadata
         key = codec.encode(
@@ -336,20 +317,13 @@ class PodClasses:
 
 
 def scheduler_name_of(pod: Pod) -> str:
-    """Return the scheduler name of a pod: its label, otherwise `spec.schedulerName`, otherwise koord-scheduler.
-
-    Source: scheduler-core spec, 3 (input transformers)
-    """
+    """Return the scheduler name of a pod: its label, otherwise `spec.schedulerName`, otherwise koord-scheduler."""
     return pod.metadata.labels.get(keys.SCHEDULER_NAME, pod.spec.scheduler_name) or DEFAULT_SCHEDULER
 
 
 def own_terms(affinity: Affinity | None, namespace: str, labels: Mapping[str, str]) -> OwnTerms:
-    """Return the inter-pod affinity terms of a pod, with default namespaces and label keys resolved.
-
-    Args:
-        affinity: Affinity of the pod's spec; None if it has none.
-
-    Source: scheduler-core spec, 5.7
+    """Return the inter-pod affinity terms of a pod, with default namespaces and label keys resolved. `affinity`:
+    affinity of the pod's spec; None if it has none. Source: scheduler-core spec, 5.7.
     """
     if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
         return OwnTerms()

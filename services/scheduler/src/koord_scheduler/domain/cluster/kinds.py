@@ -35,10 +35,8 @@ class Question:
     skips_terminating: bool = False  # Whether pods that are being deleted are not selected
 
     def covers(self, namespace: str, labels_of: Mapping[str, Mapping[str, str]]) -> bool:
-        """Return whether the selection includes the namespace, so that pods in it may be selected.
-
-        Args:
-            labels_of: Namespace -> its labels.
+        """Return whether the selection includes the namespace, so that pods in it may be selected. `labels_of`:
+        namespace -> its labels.
         """
         if namespace in self.namespaces:
             return True
@@ -47,9 +45,7 @@ class Question:
 
     def is_about(self, kind: "PodKind", labels_of: Mapping[str, Mapping[str, str]]) -> bool:
         """Return whether the selection includes pods with the namespace, labels and deletion state of this kind.
-
-        Args:
-            labels_of: Namespace -> its labels.
+        `labels_of`: namespace -> its labels.
         """
         if self.selector is None or (self.skips_terminating and kind.terminating):
             return False
@@ -89,8 +85,7 @@ class PodKind:
 
 
 def compiled(selector: LabelSelector | None) -> Selector | None:
-    """Return the label selector in a form that is fast to match. None: it is absent or malformed, and matches no pod.
-    """
+    """Return the label selector in a form that is fast to match. None: it is absent or malformed, and matches no pod."""
     if selector is None:
         return None
     try:
@@ -103,7 +98,6 @@ def with_label_keys(
     selector: LabelSelector | None, labels: Mapping[str, str], match: Iterable[str], mismatch: Iterable[str] = ()
 ) -> LabelSelector | None:
     """Return a label selector that also requires, or excludes, the values that the pod itself has for some labels.
-
     None: `selector` is None. Keys that the pod does not have are skipped.
 
     Args:
@@ -123,9 +117,8 @@ def with_label_keys(
 
 
 def resolved_term(term: PodAffinityTerm, namespace: str, labels: Mapping[str, str]) -> Term:
-    """Return an affinity term with its default namespace and label keys filled in from the pod that has it.
-
-    Source: scheduler-core spec, 5.7
+    """Return an affinity term with its default namespace and label keys filled in from the pod that has it. Source:
+    scheduler-core spec, 5.7.
     """
     selector = with_label_keys(term.label_selector, labels, term.match_label_keys, term.mismatch_label_keys)
     own = not term.namespaces and term.namespace_selector is None

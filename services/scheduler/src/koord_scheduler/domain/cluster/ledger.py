@@ -64,11 +64,9 @@ class Ledgers:
         self._forgetting = Forgetting()
 
     def prune(self, position: int) -> None:
-        """Drop the empty ledgers of nodes that do not exist. No-op until `Forgetting` requires a search.
-
-        Args:
-            position: Position in the log of the last folded event. A ledger with a later event is kept, so that this
-                event has no effect when it is folded.
+        """Drop the empty ledgers of nodes that do not exist. No-op until `Forgetting` requires a search. `position`:
+        position in the log of the last folded event. A ledger with a later event is kept, so that this event has no
+        effect when it is folded.
         """
         if self._forgetting.is_due(len(self._by_node)):
             self._by_node = {
@@ -86,9 +84,7 @@ class Ledgers:
         return ledger.seq if ledger is not None else 0
 
     def advance(self, node: str, seq: int) -> bool:
-        """Return whether `seq` is later than the last known ledger event of the node. If so, remember `seq` as the last
-        one.
-        """
+        """Whether `seq` is later than the last known ledger event of the node. If so, remember `seq` as the last one."""
         ledger = self._of(node)
         if seq <= ledger.seq:
             return False
@@ -160,10 +156,8 @@ class Ledgers:
         holding.pod_info = pod_info
 
     def drop(self, node: str, uid: str, source: int) -> bool:
-        """Remove one source (a bit of `Source`) of a pod on a node.
-
-        Returns:
-            True if the pod has no source left and no longer counts, so that room became free.
+        """Remove one source (a bit of `Source`) of a pod on a node. Returns True if the pod has no source left and no
+        longer counts, so that room became free.
         """
         ledger = self._by_node.get(node)
         holding = ledger.holdings.get(uid) if ledger is not None else None
@@ -179,8 +173,7 @@ class Ledgers:
         return True
 
     def set_aside(self, node: str, uid: str) -> bool:
-        """Stop counting a pod on the node until `put_back`, but keep its ledger entry. Return whether it had counted.
-        """
+        """Stop counting a pod on the node until `put_back`, but keep its ledger entry. Return whether it had counted."""
         ledger, row = self._by_node.get(node), self._nodes.row(node)
         holding = ledger.holdings.get(uid) if ledger is not None else None
         if holding is None or holding.is_aside or row is None:

@@ -79,9 +79,7 @@ class PodRecord:
         return self.pod.spec.priority or 0 if self.pod is not None else 0
 
     def pod_info(self, allocation: Allocation = NOTHING) -> PodInfo:
-        """Return the pod as it counts on a node with its own requests and this allocation. Its class and kind must be
-        known.
-        """
+        """The pod as it counts on a node with its own requests and this allocation. Its class and kind must be known."""
         assert self.subject is not None, f"pod {self.uid} has no spec that can be read"
         return PodInfo(
             self.uid,
@@ -109,12 +107,9 @@ _DEFAULTS: Final = {CPU: DEFAULT_CPU_MILLI, MEMORY: DEFAULT_MEMORY_BYTES}
 
 def on_node(uid: str, pod: Pod, sort: PodSort, allocation: Allocation = NOTHING) -> PodOnNode:
     """Return the pod in the form of the ledger event, which its node's agent reads. Equal pods share one computation.
-
     `pod_on_node` computes the same value without a cache, which is too slow for thousands of placements per second.
-
-    Args:
-        sort: The cache that equal pods share.
-        allocation: CPUs, zones, devices and Reservation that the pod got on the node.
+    `sort`: the cache that equal pods share. `allocation`: CPUs, zones, devices and Reservation that the pod got on the
+    node.
     """
     meta, qos_class = pod.metadata, pod.status.qos_class
     known = sort.on_node.get(qos_class)
@@ -124,10 +119,8 @@ def on_node(uid: str, pod: Pod, sort: PodSort, allocation: Allocation = NOTHING)
 
 
 def demand_of(nodes: NodeColumns, requests: Mapping[str, int]) -> Demand:
-    """Return the amounts that a pod takes whose requests are known only from the log.
-
-    Args:
-        requests: milli-cores, bytes, whole units.
+    """Return the amounts that a pod takes whose requests are known only from the log. `requests`: milli-cores, bytes,
+    whole units.
     """
     return nodes.demand(requests, {**_DEFAULTS, **requests})
 

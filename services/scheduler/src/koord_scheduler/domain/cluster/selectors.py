@@ -52,13 +52,9 @@ class OwnerSelectors:
     def selector_of(
         self, namespace: str, labels: Mapping[str, str], owners: Sequence[tuple[str, str]]
     ) -> LabelSelector | None:
-        """Return one selector that requires all selectors of a pod's services and controllers.
-
-        None if there are no selectors.
-
-        Args:
-            labels: Labels of the pod, by which services select it.
-            owners: (kind, name) of the controllers that own the pod.
+        """Return one selector that requires all selectors of a pod's services and controllers. None if there are no
+        selectors. `labels`: labels of the pod, by which services select it. `owners`: (kind, name) of the controllers
+        that own the pod.
         """
         match_labels: dict[str, str] = {}
         expressions: list[LabelSelectorRequirement] = []

@@ -65,10 +65,8 @@ class DomainSums:
         self._column_version = -1
 
     def refresh(self, eligible: BoolArray | None = None) -> IntArray:
-        """Apply the counter's changes since the last call, and return the present `sums`.
-
-        Args:
-            eligible: Whether each node counts, bool (N,); None for all nodes. Do not change the array in place.
+        """Apply the counter's changes since the last call, and return the present `sums`. `eligible`: whether each node
+        counts, bool (N,); None for all nodes. Do not change the array in place.
         """
         counter, column = self.counter, self.column
         is_same_base = eligible is self._eligible and self._column_version == column.version

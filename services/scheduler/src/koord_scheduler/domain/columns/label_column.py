@@ -79,10 +79,8 @@ class LabelColumn:
 
 
 def grown_to(array: NDArray[_Scalar], shape: int | tuple[int, int]) -> NDArray[_Scalar]:
-    """Return a larger copy of an array; the new elements are 0.
-
-    Args:
-        shape: Shape of the copy, at least that of the array in each dimension.
+    """Return a larger copy of an array; the new elements are 0. `shape`: shape of the copy, at least that of the array
+    in each dimension.
     """
     larger = np.zeros(shape, array.dtype)
     larger[tuple(slice(length) for length in array.shape)] = array

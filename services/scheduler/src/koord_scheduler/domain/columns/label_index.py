@@ -39,10 +39,8 @@ class _Key:
 
 
 class LabelIndex:
-    """Node label -> value -> positions of the nodes that have it, for the labels that pods select by.
-
-    Args:
-        shapes: Position of a node -> its labels and other properties; read when a label key is first indexed.
+    """Node label -> value -> positions of the nodes that have it, for the labels that pods select by. `shapes`:
+    position of a node -> its labels and other properties; read when a label key is first indexed.
     """
 
     def __init__(self, shapes: Mapping[int, _Labelled]) -> None:
@@ -52,11 +50,8 @@ class LabelIndex:
         self._questions = 0
 
     def changed(self, row: int, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-        """Update the index after the labels of a node changed.
-
-        Args:
-            before: Its former labels; empty for a new node.
-            after: Its present labels; empty for a deleted node.
+        """Update the index after the labels of a node changed. `before`: its former labels; empty for a new node.
+        `after`: its present labels; empty for a deleted node.
         """
         for key, index in self._keys.items():
             old, new = before.get(key), after.get(key)

@@ -355,9 +355,7 @@ class NodeColumns:
             self.load = journal
 
     def label(self, key: str) -> LabelColumn:
-        """Return the values of a label key on all nodes. The column is created on first use and kept up to date from
-        then on.
-        """
+        """The values of a label key on all nodes. The column is created on first use and kept up to date from then on."""
         column = self._label_columns.get(key)
         if column is None:
             column = self._label_columns[key] = LabelColumn(self._capacity)

@@ -38,10 +38,8 @@ def known_plugin(
     plugin: type[DeclaringPlugin], args: type[WireModel] | None = None, *, elsewhere: Point = Point.PRE_FILTER
 ) -> KnownPlugin:
     """Return the catalogue entry of an installed plugin. It may be enabled in the lists of its extension points.
-
-    Args:
-        args: Type of its arguments; None if it takes none.
-        elsewhere: List in which to enable a plugin whose extension points are all active wherever it runs.
+    `args`: type of its arguments; None if it takes none. `elsewhere`: list in which to enable a plugin whose extension
+    points are all active wherever it runs.
     """
     points = frozenset(point.enabled_at for point in plugin.extension_points if point.enabled_at is not None)
     return KnownPlugin(name=plugin.name, points=points or frozenset({elsewhere}), args=args)
@@ -146,10 +144,8 @@ BUILT_IN: Final[Catalogue] = MappingProxyType(
 
 
 def with_installed(installed: Mapping[str, KnownPlugin], catalogue: Catalogue = BUILT_IN) -> Catalogue:
-    """Return the catalogue with the installed plugins (name -> entry) added at its end.
-
-    Raises:
-        ValueError: An installed plugin has the name of a built-in one.
+    """Return the catalogue with the installed plugins (name -> entry) added at its end. Raises ValueError: an installed
+    plugin has the name of a built-in one.
     """
     taken = sorted(installed.keys() & catalogue.keys())
     if taken:

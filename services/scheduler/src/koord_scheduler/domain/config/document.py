@@ -166,12 +166,8 @@ class WrittenConfiguration(component_config.WireModel):
 
 def configuration_document(text: bytes) -> tuple[Mapping[str, object], str]:
     """Return the configuration in a file before validation, and its path in the file ("" for the document itself).
-
-    Args:
-        text: YAML or JSON: a KubeSchedulerConfiguration, or a ConfigMap that contains one under one of CONFIG_MAP_KEYS.
-
-    Raises:
-        InvalidInput: The text contains no configuration, or more than one.
+    `text`: YAML or JSON: a KubeSchedulerConfiguration, or a ConfigMap that contains one under one of CONFIG_MAP_KEYS.
+    Raises InvalidInput: the text contains no configuration, or more than one.
     """
     documents = [_object(document) for document in read_documents(text)]
     found = [document for document in documents if document.get("kind") == "ConfigMap" or _is_meant(document)]

@@ -92,9 +92,7 @@ class EffectiveConfiguration:
         return next((profile for profile in self.profiles if profile.scheduler_name == scheduler_name), None)
 
     def args(self, kind: type[A]) -> A:
-        """Return the arguments of type `kind` from the first profile that has them. Without one, return the default
-        arguments.
-        """
+        """The arguments of type `kind` from the first profile that has them. Without one, return the default arguments."""
         every = (args for profile in self.profiles for args in profile.args.values())
         return next((args for args in every if isinstance(args, kind)), None) or kind()
 
@@ -111,17 +109,10 @@ class EffectiveConfiguration:
 
 
 def effective_configuration(text: bytes, catalogue: Catalogue = BUILT_IN) -> EffectiveConfiguration:
-    """Read, check and complete a configuration file.
-
-    Args:
-        text: YAML or JSON: a KubeSchedulerConfiguration, or a ConfigMap that contains one.
-        catalogue: The plugins that the configuration may name.
-
-    Raises:
-        InvalidInput: The text contains no configuration, or more than one.
-        InvalidConfiguration: The configuration has problems; each has field, rule and value.
-
-    Source: scheduler-core spec, 4, rules 1 to 5
+    """Read, check and complete a configuration file. `text`: YAML or JSON: a KubeSchedulerConfiguration, or a ConfigMap
+    that contains one. `catalogue`: the plugins that the configuration may name. Raises InvalidInput: the text contains
+    no configuration, or more than one; InvalidConfiguration: the configuration has problems; each has field, rule and
+    value. Source: scheduler-core spec, 4, rules 1 to 5.
     """
     document, place = configuration_document(text)
     written, problems = _whole(document)

@@ -322,10 +322,7 @@ class AggregatedArgs(component_config.WireModel):
 
 
 class LoadAwareSchedulingArgs(component_config.WireModel):
-    """Arguments of LoadAwareScheduling. Thresholds and factors are percentages by resource.
-
-    Source: scheduler-core spec, 4.1
-    """
+    """Arguments of LoadAwareScheduling. Thresholds and factors are percentages by resource."""
 
     # Whether the filter acts on a last report that is too old. If not, it uses it.
     filter_expired_node_metrics: component_config.Bool = True
@@ -380,8 +377,7 @@ class LoadAwareSchedulingArgs(component_config.WireModel):
     @property
     def resources(self) -> tuple[str, ...]:
         """Return the resources that filter and score consider, sorted: cpu, memory and other names in the arguments.
-
-        Source: scheduler-core spec, 7.1
+        Source: scheduler-core spec, 7.1.
         """
         named = {CPU, MEMORY, *self.supported_resources}
         for part in (

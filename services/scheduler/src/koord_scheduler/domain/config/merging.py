@@ -80,18 +80,11 @@ class Merged:
 
 
 def merge_plugins(written: Plugins, catalogue: Catalogue) -> tuple[Merged, list[InvalidInput]]:
-    """Merge a profile's changes with the default plugins.
-
-    The multiPoint set is the default set with the profile's changes. The order at an extension point is: plugins that
-    both the point and multiPoint name, in the point's order; then the other plugins of multiPoint; then the other
-    plugins of the point.
-
-    Args:
-        written: The plugins that the profile enables and disables.
-        catalogue: All plugins that may be named.
-
-    Returns:
-        (the plugins that run, without unknown names; the problems, with paths below `plugins`).
+    """Merge a profile's changes with the default plugins. The multiPoint set is the default set with the profile's
+    changes. The order at an extension point is: plugins that both the point and multiPoint name, in the point's order;
+    then the other plugins of multiPoint; then the other plugins of the point. `written`: the plugins that the profile
+    enables and disables. `catalogue`: all plugins that may be named. Returns (the plugins that run, without unknown
+    names; the problems, with paths below `plugins`).
     """
     multi = [plugin for plugin in _multi_point(written.multi_point, catalogue) if plugin.name in catalogue]
     order: dict[Point, tuple[str, ...]] = {}
@@ -126,9 +119,7 @@ def no_such_plugin(name: str, path: str, catalogue: Catalogue) -> InvalidInput:
 
 
 def _multi_point(written: PluginSet, catalogue: Catalogue) -> list[EnabledPlugin]:
-    """Return the default set without disabled plugins. A default that is enabled again keeps its place with the new
-    weight.
-    """
+    """The default set without disabled plugins. A default that is enabled again keeps its place with the new weight."""
     own = {plugin.name: plugin for plugin in written.enabled}
     merged: list[EnabledPlugin] = []
     for known in catalogue.values():
@@ -173,8 +164,6 @@ def _incomplete(order: Mapping[Point, Sequence[str]]) -> Iterator[InvalidInput]:
 
 
 def _weights(scoring: Sequence[str], own: Sequence[EnabledPlugin], multi: Sequence[EnabledPlugin]) -> dict[str, int]:
-    """Return the weight of each scoring plugin: that of the point, otherwise that of multiPoint. 0 or none stands for
-    1.
-    """
+    """The weight of each scoring plugin: that of the point, otherwise that of multiPoint. 0 or none stands for 1."""
     given = {plugin.name: plugin.weight for plugin in multi} | {plugin.name: plugin.weight for plugin in own}
     return {name: given.get(name) or 1 for name in scoring}

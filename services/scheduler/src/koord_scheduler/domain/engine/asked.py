@@ -74,9 +74,7 @@ class AskedPlugins:
         self._by_concerned: dict[int, Asked] = {}
 
     def of(self, pod: PodClass) -> Asked:
-        """Return the filters and scores that concern the pods of the class. Classes with the same plugins share one
-        result.
-        """
+        """The filters and scores that concern the pods of the class. Classes with the same plugins share one result."""
         asked = self._by_concerned.get(pod.concerned)
         if asked is None:
             asked = self._by_concerned[pod.concerned] = Asked(self._profile, pod.concerned)

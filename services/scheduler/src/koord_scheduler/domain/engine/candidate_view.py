@@ -105,8 +105,7 @@ class _Later(NamedTuple):
 
 
 class CandidateViews:
-    """Makes views of few candidate nodes, for pods whose node selector or affinity allows only these. One per profile.
-    """
+    """Makes views of few candidate nodes, for pods whose node selector or affinity allows only these. One per profile."""
 
     def __init__(self, nodes: NodeColumns, profile: Profile, asked: AskedPlugins) -> None:
         self.nodes = nodes

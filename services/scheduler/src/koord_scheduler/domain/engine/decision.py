@@ -33,13 +33,9 @@ Decision = Placed | Unschedulable
 
 
 def fit_error(explanation: PlacementExplanation) -> str:
-    """Return one sentence that tells why no node is feasible.
-
-    Example: `0/5 nodes are available: 2 node(s) were unschedulable, 3 Insufficient cpu.` Each distinct reason has one
-    entry with its number of nodes. The entries are sorted as texts. If no node was considered, the sentence says that
-    the cluster has no nodes.
-
-    Source: scheduler-core spec, 1.4
+    """One sentence that tells why no node is feasible. Example: `0/5 nodes are available: 2 node(s) were unschedulable,
+    3 Insufficient cpu.` Each distinct reason has one entry with its number of nodes. The entries are sorted as texts.
+    If no node was considered, the sentence says that the cluster has no nodes. Source: scheduler-core spec, 1.4.
     """
     if explanation.nodes_considered == 0:
         return "0/0 nodes are available: the cluster has no nodes."

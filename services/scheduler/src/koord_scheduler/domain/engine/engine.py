@@ -95,13 +95,9 @@ class Engine:
     def decide(
         self, subject: Subject, uid: str, based_on: BasedOn, restriction: Restriction = UNRESTRICTED
     ) -> Decision:
-        """Return the feasible node with the best total score, or why no node is feasible.
-
-        Args:
-            uid: Uid of the pod. Its hash with the node's name decides between equal totals, the same in a replay.
-            based_on: Positions of the log that the state contains.
-
-        Source: scheduler-core spec, 1 (steps 6 to 9), 1.2, 13.
+        """Return the feasible node with the best total score, or why no node is feasible. `uid`: uid of the pod. Its
+        hash with the node's name decides between equal totals, the same in a replay. `based_on`: positions of the log
+        that the state contains.
         """
         cross_node, seed = self.cross_node_filters(subject), text_hash(uid)
         sampled = self._sample(subject, cross_node, restriction, uid, based_on)

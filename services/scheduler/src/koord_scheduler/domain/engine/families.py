@@ -26,10 +26,8 @@ class _Read(NamedTuple):
 
 
 class Families:
-    """The families of one profile.
-
-    A family is used from `least` classes on, because a view is faster for few classes. If there are too many families,
-    the oldest ones are dropped.
+    """The families of one profile. A family is used from `least` classes on, because a view is faster for few classes.
+    If there are too many families, the oldest ones are dropped.
 
     Args:
         answers: Calls the plugins that read the shape of nodes.

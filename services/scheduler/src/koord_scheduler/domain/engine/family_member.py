@@ -87,11 +87,8 @@ class _Ranged:
 
 
 class Member:
-    """One class of a family, with its results for all cells.
-
-    Args:
-        scores: The scores of the profile, with weights.
-        asked: Indexes of the scores that apply to the class, ascending. Results contain no other scores.
+    """One class of a family, with its results for all cells. `scores`: the scores of the profile, with weights.
+    `asked`: indexes of the scores that apply to the class, ascending. Results contain no other scores.
     """
 
     def __init__(
@@ -127,10 +124,8 @@ class Member:
         return self._cells.is_recorded()
 
     def choice(self, count: int, seed: int) -> Choice:
-        """Return the `count` best nodes for pods of the class.
-
-        Args:
-            seed: Hash of the pod, which decides among equal totals; see `ranking`.
+        """Return the `count` best nodes for pods of the class. `seed`: hash of the pod, which decides among equal
+        totals; see `ranking`.
         """
         cells = self._cells
         cells.refresh()
@@ -147,11 +142,8 @@ class Member:
         return Choice(feasible, best, [self._scored(row) for row in best], exclusions)
 
     def _best(self, totals: IntArray, seed: int, count: int) -> list[int]:
-        """Return the positions of the `count` best nodes, best first.
-
-        Args:
-            totals: Total of the best node of each cell, int64 (M,); below 0 without one.
-            seed: Hash of the pod.
+        """Return the positions of the `count` best nodes, best first. `totals`: total of the best node of each cell,
+        int64 (M,); below 0 without one. `seed`: hash of the pod.
         """
         cells = self._cells
         row_at, known = cells.nodes.row_at, len(totals)
@@ -231,9 +223,7 @@ class Member:
 
     def _normalize(self, first: int, known: int) -> None:
         """Normalize the raw scores over the cells that are present, if their range has changed or cells are new.
-
-        Args:
-            first: Index of the first cell that is new to the class.
+        `first`: index of the first cell that is new to the class.
         """
         cells = self._cells
         if not self._is_range_known():

@@ -110,10 +110,7 @@ class Framework:
         self._by_concerned = {}
 
     def pre_enqueue(self, pod: PodRecord) -> str | None:
-        """Return why the pod may not be attempted now, or None if it may.
-
-        Source: scheduler-core spec, 2 (PreEnqueue).
-        """
+        """Why the pod may not be attempted now, or None if it may. Source: scheduler-core spec, 2 (PreEnqueue)."""
         for plugin in self.plugins_for(pod).at(PRE_ENQUEUE):
             refusal = plugin.pre_enqueue(pod)
             if refusal is not None:
@@ -200,10 +197,8 @@ class Framework:
         return candidates
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
-        """Call `reserve` of all plugins. If one rejects the pod, undo those before it in reverse order.
-
-        Returns:
-            What the plugins together allocate to the pod, or the rejection.
+        """Call `reserve` of all plugins. If one rejects the pod, undo those before it in reverse order. Returns what
+        the plugins together allocate to the pod, or the rejection.
         """
         contributions: list[Allocation] = []
         plugins = self.plugins_for(pod).at(RESERVE)
@@ -218,14 +213,9 @@ class Framework:
         return combined(contributions) if contributions else NOTHING
 
     def unreserve(self, pod: PodRecord, node: str, *, caused_by: str = "") -> list[tuple[str, Sequence[str]]]:
-        """Call `unreserve` of all plugins in reverse order, also of plugins that no longer concern the pod.
-
-        Args:
-            node: Name of the node that it was assumed on.
-            caused_by: Name of a plugin that has undone its own reservation already and is not called; "" for none.
-
-        Returns:
-            (plugin, uids of pods at Permit that lose their nodes as well).
+        """Call `unreserve` of all plugins in reverse order, also of plugins that no longer concern the pod. `node`:
+        name of the node that it was assumed on. `caused_by`: name of a plugin that has undone its own reservation
+        already and is not called; "" for none. Returns (plugin, uids of pods at Permit that lose their nodes as well).
         """
         rejected: list[tuple[str, Sequence[str]]] = []
         for plugin in reversed(self.profile.plugins.at(RESERVE)):
@@ -277,10 +267,8 @@ class Framework:
 
 
 class Frameworks:
-    """All profiles of the scheduler process by scheduler name, and the plugins that act outside of cycles.
-
-    Args:
-        packages: Python package -> plugin, for installed plugins.
+    """All profiles of the scheduler process by scheduler name, and the plugins that act outside of cycles. `packages`:
+    Python package -> plugin, for installed plugins.
     """
 
     def __init__(
@@ -315,9 +303,7 @@ class Frameworks:
         self.watch: Stopwatch | None = None  # Measures the present attempt; None if it is not measured
 
     def _by_key(self, point: ExtensionPoint[P]) -> dict[str, P]:
-        """Return `<scheduler name>/<plugin>` -> plugin for an extension point. A plugin that profiles share occurs
-        once.
-        """
+        """`<scheduler name>/<plugin>` -> plugin for an extension point. A plugin that profiles share occurs once."""
         found: dict[str, P] = {}
         for framework in self.all():
             profile = framework.profile
@@ -361,8 +347,7 @@ class Frameworks:
         return any(answers)
 
     def observe(self, node: str, report: NodeUsageReported) -> bool:
-        """Pass a usage report to the Observe plugins. Return whether it may make waiting pods schedulable on the node.
-        """
+        """Pass a usage report to the Observe plugins. Return whether it may make waiting pods schedulable on the node."""
         answers = [plugin.observe(node, report) for plugin in self._observing]
         return any(answers)
 

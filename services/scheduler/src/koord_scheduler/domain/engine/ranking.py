@@ -30,9 +30,8 @@ HashArray = NDArray[np.uint64]
 def best_of(
     totals: IntArray, hashes: HashArray, seed: int, count: int, rows: NDArray[np.intp] | None = None
 ) -> list[int]:
-    """Return the indexes of the `count` greatest totals, best first. Totals below 0 are not candidates.
-
-    Equal totals are ordered by the distance of their hash from `seed` on a ring of 64-bit numbers.
+    """Return the indexes of the `count` greatest totals, best first. Totals below 0 are not candidates. Equal totals
+    are ordered by the distance of their hash from `seed` on a ring of 64-bit numbers.
 
     Args:
         totals: int64 (N,).
@@ -59,12 +58,8 @@ def best_of(
 
 
 class Ranking:
-    """Feasible nodes in buckets of equal totals. In a bucket, nodes are sorted by the hash of their name.
-
-    `len` is the number of nodes.
-
-    Args:
-        row_at: Hash of a node's name -> its position in the node columns.
+    """Feasible nodes in buckets of equal totals. In a bucket, nodes are sorted by the hash of their name. `len` is the
+    number of nodes. `row_at`: hash of a node's name -> its position in the node columns.
     """
 
     def __init__(self, row_at: Mapping[int, int]) -> None:
@@ -77,10 +72,8 @@ class Ranking:
         return self._size
 
     def append(self, total: int, places: list[int]) -> None:
-        """Add nodes with one total, which must be greater than all totals in the ranking.
-
-        Args:
-            places: Hashes of their names, ascending.
+        """Add nodes with one total, which must be greater than all totals in the ranking. `places`: hashes of their
+        names, ascending.
         """
         self._buckets[total] = places
         self.levels.append(total)
@@ -110,13 +103,9 @@ class Ranking:
                 insort(joined, place)
 
     def nearest(self, level: int, seed: int, count: int) -> list[int]:
-        """Return the name hashes of the `count` nodes with one total that follow `seed` on the ring, nearest first.
-
-        If fewer than `count` nodes have this total, return all of them.
-
-        Args:
-            level: The total; the ranking must have it.
-            seed: Hash of the pod.
+        """Return the name hashes of the `count` nodes with one total that follow `seed` on the ring, nearest first. If
+        fewer than `count` nodes have this total, return all of them. `level`: the total; the ranking must have it.
+        `seed`: hash of the pod.
         """
         bucket = self._buckets[level]
         first = bisect_left(bucket, seed)
@@ -125,9 +114,7 @@ class Ranking:
         return places
 
     def best(self, seed: int, count: int) -> list[int]:
-        """Return the positions of the `count` best nodes, best first. `seed`, a hash of the pod, decides among equal
-        totals.
-        """
+        """The positions of the `count` best nodes, best first. `seed`, a hash of the pod, decides among equal totals."""
         chosen: list[int] = []
         row_at = self._row_at
         for level in reversed(self.levels):

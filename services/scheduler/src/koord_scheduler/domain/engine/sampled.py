@@ -142,10 +142,9 @@ def search(
     sifted: Callable[[], Rows],
     nodes: NodeColumns,
 ) -> None:
-    """Examine nodes in growing steps, which `look` collects, until enough of them are feasible or none is left.
-
-    With random relaxation, the search also stops at 100 feasible nodes or more, if the last 50 of them were no better
-    than the best one before.
+    """Examine nodes in growing steps, which `look` collects, until enough of them are feasible or none is left. With
+    random relaxation, the search also stops at 100 feasible nodes or more, if the last 50 of them were no better than
+    the best one before.
 
     Args:
         look: The view that collects the examined nodes.

@@ -108,10 +108,8 @@ class View:
         return [NodeScore(names[row], totals.of(row), part_of(row, parts[totals.group_of(row)])) for row in rows]
 
     def totals_among(self, rows: Rows) -> tuple[IntArray, Bounds]:
-        """Return totals of some feasible nodes, normalized over these nodes alone.
-
-        Returns:
-            (totals, int64 (K,); range of the raw scores for each plugin, for `parts`).
+        """Return totals of some feasible nodes, normalized over these nodes alone. Returns (totals, int64 (K,); range
+        of the raw scores for each plugin, for `parts`).
         """
         scores = self._scores
         bounds = scores.bounds_over(rows)
@@ -245,10 +243,8 @@ def _row_functions(plugins: RowPlugins, pod: PodClass, nodes: NodeColumns) -> _R
 
 
 class Views:
-    """The cached views of one profile, one per class of pods. The least recently used ones are dropped.
-
-    Args:
-        keep: Whether views are kept between cycles.
+    """The cached views of one profile, one per class of pods. The least recently used ones are dropped. `keep`: whether
+    views are kept between cycles.
     """
 
     def __init__(self, answers: Answers, *, keep: bool = True) -> None:

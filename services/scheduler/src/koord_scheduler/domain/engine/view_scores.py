@@ -26,12 +26,9 @@ class _PartsPlan(NamedTuple):
 
 
 class Scores:
-    """The raw scores of all nodes for one class of pods, and how weighted scores are computed from them.
-
-    A plugin normalizes if its scores depend on the range of raw scores over the feasible nodes.
-
-    Args:
-        asked: Indexes of the scores that apply to the class. Results contain no other scores.
+    """The raw scores of all nodes for one class of pods, and how weighted scores are computed from them. A plugin
+    normalizes if its scores depend on the range of raw scores over the feasible nodes. `asked`: indexes of the scores
+    that apply to the class. Results contain no other scores.
     """
 
     def __init__(self, profile: Profile, asked: Container[int]) -> None:
@@ -59,11 +56,7 @@ class Scores:
         return Groups([(index, *self._scores[index]) for index in self.ranged()])
 
     def groups_of(self, groups: Groups, rows: Rows) -> IntArray:
-        """Return the number of the group to which each node belongs, int64 (K,).
-
-        Args:
-            rows: Positions of the nodes, shape (K,).
-        """
+        """The number of the group to which each node belongs, int64 (K,). `rows`: positions of the nodes, shape (K,)."""
         raws = [raw[rows] for place in groups.places if (raw := self.raw(place)) is not None]
         return groups.ids_of(raws, len(rows))
 
@@ -76,11 +69,8 @@ class Scores:
         )
 
     def fixed(self, reads: Reads, rows: Rows) -> IntArray:
-        """Return for each node the sum of weighted scores over plugins that do not normalize, int64 (K,).
-
-        Args:
-            reads: Only plugins that read this: shape or load.
-            rows: Positions of the nodes, shape (K,).
+        """Return for each node the sum of weighted scores over plugins that do not normalize, int64 (K,). `reads`: only
+        plugins that read this: shape or load. `rows`: positions of the nodes, shape (K,).
         """
         total = np.zeros(len(rows), np.int64)
         for index, (plugin, weight) in enumerate(self._scores):
@@ -105,11 +95,8 @@ class Scores:
         return bounds
 
     def weighted(self, rows: Rows, bounds: Bounds) -> IntArray:
-        """Return the sum of weight * normalized score over all plugins for each node, int64 (K,).
-
-        Args:
-            rows: Positions of the nodes, shape (K,).
-            bounds: Range of the raw scores for each plugin, from `bounds_over`.
+        """Return the sum of weight * normalized score over all plugins for each node, int64 (K,). `rows`: positions of
+        the nodes, shape (K,). `bounds`: range of the raw scores for each plugin, from `bounds_over`.
         """
         total = np.zeros(len(rows), np.int64)
         for index, (plugin, weight) in enumerate(self._scores):
@@ -141,10 +128,8 @@ class Scores:
         return parts
 
     def part_of(self, row: int, of_group: dict[str, int]) -> dict[str, int]:
-        """Return plugin -> weighted score for one feasible node, normalized over all feasible nodes.
-
-        Args:
-            of_group: Plugin -> weighted score of its group, from the plugins that normalize.
+        """Return plugin -> weighted score for one feasible node, normalized over all feasible nodes. `of_group`: plugin
+        -> weighted score of its group, from the plugins that normalize.
         """
         plan = self._plan
         if plan is None:

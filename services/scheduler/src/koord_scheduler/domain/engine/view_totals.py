@@ -18,12 +18,9 @@ from koord_scheduler.domain.framework.node_points import ScorePlugin
 
 
 class Groups:
-    """The groups of one view: nodes with equal raw scores from each plugin that normalizes are one group.
-
-    Without plugins that normalize, all nodes are in group 0.
-
-    Args:
-        scorers: (index in the profile's scores, plugin, weight) of the plugins that normalize.
+    """The groups of one view: nodes with equal raw scores from each plugin that normalizes are one group. Without
+    plugins that normalize, all nodes are in group 0. `scorers`: (index in the profile's scores, plugin, weight) of the
+    plugins that normalize.
     """
 
     def __init__(self, scorers: Sequence[tuple[int, ScorePlugin, int]] = ()) -> None:
@@ -53,10 +50,8 @@ class Groups:
         return group
 
     def ids_of(self, raws: Sequence[IntArray], count: int) -> IntArray:
-        """Return the group number of each of `count` nodes, int64 (K,).
-
-        Args:
-            raws: For each plugin of `places`, the raw scores of the nodes, int64 (K,).
+        """Return the group number of each of `count` nodes, int64 (K,). `raws`: for each plugin of `places`, the raw
+        scores of the nodes, int64 (K,).
         """
         if not raws or count == 0:
             return np.zeros(count, np.int64)
@@ -83,10 +78,8 @@ class Groups:
         return len(self._sizes) - self._sizes.count(0)
 
     def settle(self) -> bool:
-        """Compute `bounds`, `added` and `parts` again if groups got their first node or lost their last one.
-
-        Returns:
-            Whether they may have changed.
+        """Compute `bounds`, `added` and `parts` again if groups got their first node or lost their last one. Returns
+        whether they may have changed.
         """
         if self._is_settled:
             return False
@@ -216,20 +209,16 @@ class Totals:
         self._recount(rows, 1)
 
     def unsettle(self, changes: int) -> None:
-        """Drop the rankings if so many nodes have changed that searching all totals is cheaper than an update.
-
-        Rankings by the values of a label stay, because only they find the best nodes of each value.
-
-        Args:
-            changes: Number of nodes that have changed.
+        """Drop the rankings if so many nodes have changed that searching all totals is cheaper than an update. Rankings
+        by the values of a label stay, because only they find the best nodes of each value. `changes`: number of nodes
+        that have changed.
         """
         if changes > _FEW_MOVES and _NODES_A_MOVE * changes > len(self._nodes):
             self._rankings = self._single = None
             self._searches = 0
 
     def settle(self) -> None:
-        """Compute the scores of the groups again. The caller does so once after several calls of `put` or `put_many`.
-        """
+        """Compute the scores of the groups again. The caller does so once after several calls of `put` or `put_many`."""
         if self.groups.settle():
             self._parted = None
 

@@ -31,10 +31,8 @@ MOST_PODS: Final = 10_000
 
 
 def check_question(state: SchedulerState, request: FitRequest) -> None:
-    """Check that a capacity question can be answered on this state.
-
-    Raises:
-        InvalidInput: The question cannot be answered. The error names the field.
+    """Check that a capacity question can be answered on this state. Raises InvalidInput: the question cannot be
+    answered. The error names the field.
     """
     if not request.pods and not request.objects:
         raise InvalidInput("a list of at least one set of pods, unless objects are placed", [], "pods")
@@ -95,13 +93,8 @@ def replicas_of(pod_set: PodSet) -> Iterator[Pod]:
 
 
 def custom_object(document: dict[str, Any], path: str) -> tuple[AggregateRef, CustomObjectObserved]:
-    """Return the aggregate and the event of a custom resource in a question, as if the log had stored it.
-
-    Args:
-        path: Its path in the question, for errors.
-
-    Raises:
-        InvalidInput: The kind is unknown, or the object has no name.
+    """Return the aggregate and the event of a custom resource in a question, as if the log had stored it. `path`: its
+    path in the question, for errors. Raises InvalidInput: the kind is unknown, or the object has no name.
     """
     kind, metadata = document.get("kind"), document.get("metadata")
     resource = next((each for each in accepted_kinds() if each.stored and each.kind == kind), None)
@@ -127,12 +120,8 @@ NOT_TRIED = "PreEnqueue"
 
 
 def greatest_gang(request: FitRequest, probe: Probe) -> FitAnswer:
-    """Return the answer for the greatest number of gang members that are all placed, found by bisection.
-
-    `most` of the answer is this number: 0 if no number of members fits.
-
-    Args:
-        request: The question, with one set of members of a gang.
+    """Return the answer for the greatest number of gang members that are all placed, found by bisection. `most` of the
+    answer is this number: 0 if no number of members fits. `request`: the question, with one set of members of a gang.
     """
 
     def tried(replicas: int) -> FitAnswer:

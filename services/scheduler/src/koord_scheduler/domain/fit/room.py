@@ -15,11 +15,9 @@ _PODS: Final = "pods"
 
 
 def headroom_of(state: SchedulerState, pod: PodRecord, rows: Rows) -> list[Headroom]:
-    """Return how much of each resource that a pod requests is left, the resource that runs out first in front.
-
-    Args:
-        state: The scheduler's state after all pods of the question were placed.
-        rows: Positions of the nodes on which it was feasible before, shape (K,).
+    """Return how much of each resource that a pod requests is left, the resource that runs out first in front. `state`:
+    the scheduler's state after all pods of the question were placed. `rows`: positions of the nodes on which it was
+    feasible before, shape (K,).
     """
     assert pod.subject is not None, f"pod {pod.uid} has no subject"
     found = _of_quota(state, pod)
@@ -39,9 +37,8 @@ def headroom_of(state: SchedulerState, pod: PodRecord, rows: Rows) -> list[Headr
 
 
 def shortage_of(state: SchedulerState, pod: PodRecord, refused: PodUnschedulable, without: int) -> Shortage:
-    """Return which resource or rule keeps further pods of the question from being placed.
-
-    It is the quota or rule that refused the pod before any node, otherwise the reason for which most nodes refuse it.
+    """Return which resource or rule keeps further pods of the question from being placed. It is the quota or rule that
+    refused the pod before any node, otherwise the reason for which most nodes refuse it.
 
     Args:
         state: The scheduler's state after all other pods were placed.

@@ -29,11 +29,8 @@ _BEHIND: Final = 1_000_000_000
 
 
 class Trial:
-    """Makes scheduling decisions for a capacity question on a copy of the scheduler's state.
-
-    Args:
-        state: A scheduler state that nothing else uses; it is changed.
-        now: Present time in Unix seconds. It does not pass during the trial.
+    """Makes scheduling decisions for a capacity question on a copy of the scheduler's state. `state`: a scheduler state
+    that nothing else uses; it is changed. `now`: present time in Unix seconds. It does not pass during the trial.
     """
 
     def __init__(self, state: SchedulerState, now: float) -> None:
@@ -65,16 +62,9 @@ class Trial:
         self._pass_time()
 
     def put_object(self, ref: AggregateRef, event: CustomObjectObserved, path: str) -> str:
-        """Add or change a custom resource in the copy, as if the log had stored it.
-
-        Args:
-            path: Place of the object in the question, for errors.
-
-        Returns:
-            Its uid if it is placed like a pod, as a Reservation is; otherwise "".
-
-        Raises:
-            InvalidInput: The object should be placed, and no profile can place it.
+        """Add or change a custom resource in the copy, as if the log had stored it. `path`: place of the object in the
+        question, for errors. Returns its uid if it is placed like a pod, as a Reservation is; otherwise "". Raises
+        InvalidInput: the object should be placed, and no profile can place it.
         """
         self.put(ref, event)
         uid = str(event.object["metadata"].get("uid", ""))

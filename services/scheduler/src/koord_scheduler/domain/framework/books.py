@@ -30,10 +30,8 @@ class Book:
     # --- facts of the API server and of the manager ------------------------------------------------------------------
 
     def put_object(self, plural: str, document: object) -> Sequence[str]:
-        """Add or replace an object (decoded JSON) of one of `plurals`. Return warnings.
-
-        Raises:
-            codec.DecodeError, InvalidInput: The object is invalid. The last valid one counts.
+        """Add or replace an object (decoded JSON) of one of `plurals`. Return warnings. Raises codec.DecodeError,
+        InvalidInput: the object is invalid. The last valid one counts.
         """
         return ()
 
@@ -72,10 +70,8 @@ class Book:
         """Record that the log has stored a status of this instance."""
 
     def unsaid(self, event: Event, *, again: bool) -> None:
-        """Count a status as not published, because the log refused it.
-
-        Args:
-            again: Whether it is examined again soon, not only when it changes.
+        """Count a status as not published, because the log refused it. `again`: whether it is examined again soon, not
+        only when it changes.
         """
 
     def exists(self, ref: AggregateRef) -> bool:
@@ -113,10 +109,8 @@ class Book:
         """Restore what `pod_facts` returned, after `put_pod`."""
 
     def restored(self, holders: Callable[[str], Mapping[str, PodInfo]]) -> None:
-        """Complete `restore`: all pods are there, also on their nodes.
-
-        Args:
-            holders: Returns uid -> pod of a node in the ledgers, also of a node that is deleted.
+        """Complete `restore`: all pods are there, also on their nodes. `holders`: returns uid -> pod of a node in the
+        ledgers, also of a node that is deleted.
         """
 
     def waits_with_others(self, uid: str) -> bool:

@@ -113,10 +113,8 @@ class Cluster:
         return found
 
     def shared(self, name: str, key: object, make: Callable[[], T]) -> T:
-        """Return a plugin instance that all profiles with equal arguments share. Create it on the first call.
-
-        Args:
-            key: Its arguments; None if it takes none.
+        """Return a plugin instance that all profiles with equal arguments share. Create it on the first call. `key`:
+        its arguments; None if it takes none.
         """
         for known, known_key, plugin in self._shared:
             if known == name and known_key == key:
@@ -157,10 +155,8 @@ class Cluster:
             plugin.settle()
 
     def put_node(self, row: int, node: Node, shape: NodeShape) -> None:
-        """Notify plugins and books of a new or changed node. The columns have its shape already.
-
-        Args:
-            shape: Its labels, taints and allocatable after the manager's decisions.
+        """Notify plugins and books of a new or changed node. The columns have its shape already. `shape`: its labels,
+        taints and allocatable after the manager's decisions.
         """
         for follower in self.node_followers:
             follower.put_node(row, node)
@@ -204,10 +200,8 @@ class Cluster:
         self._configs.setdefault((namespace, name), []).append(read)
 
     def put_config(self, namespace: str, name: str, data: Mapping[str, str]) -> bool:
-        """Pass the data of a ConfigMap to its readers. Return whether it has any.
-
-        Args:
-            data: Its data; empty if it was deleted.
+        """Pass the data of a ConfigMap to its readers. Return whether it has any. `data`: its data; empty if it was
+        deleted.
         """
         readers = self._configs.get((namespace, name), ())
         for read in readers:

@@ -22,13 +22,8 @@ class CrossNodeFilter(Protocol):
     """
 
     def filter(self, rows: Rows) -> IntArray | None:
-        """Return a code for each node: 0 passes, 1..255 refuses.
-
-        Args:
-            rows: Positions of the nodes in the node columns, shape (K,).
-
-        Returns:
-            Codes, shape (K,), or None if every node passes.
+        """Return a code for each node: 0 passes, 1..255 refuses. `rows`: positions of the nodes in the node columns,
+        shape (K,). Returns codes, shape (K,), or None if every node passes.
         """
         ...
 
@@ -47,13 +42,8 @@ class CrossNodeScore(Protocol):
     """
 
     def scores(self, feasible: Rows) -> IntArray | None:
-        """Return scores within 0..100 for the feasible nodes, normalized over these nodes.
-
-        Args:
-            feasible: Positions of the feasible nodes in the node columns, shape (K,).
-
-        Returns:
-            Scores, shape (K,), or None if every score is 0.
+        """Return scores within 0..100 for the feasible nodes, normalized over these nodes. `feasible`: positions of the
+        feasible nodes in the node columns, shape (K,). Returns scores, shape (K,), or None if every score is 0.
         """
         ...
 
@@ -85,12 +75,8 @@ class DomainScore(CrossNodeScore, Protocol):
 
     def scores_by_value(self, present: Rows) -> IntArray | None:
         """Return a score within 0..100 for each value of `label`: what `scores` gives to nodes with this value.
-
-        Args:
-            present: Value ids of `label` that occur on feasible nodes, ascending.
-
-        Returns:
-            Scores, shape (V,), or None if the caller must use `scores` in this cycle.
+        `present`: value ids of `label` that occur on feasible nodes, ascending. Returns scores, shape (V,), or None if
+        the caller must use `scores` in this cycle.
         """
         ...
 
@@ -143,9 +129,7 @@ class DetailedFilter(Protocol):
 
     def details(self, rows: Rows, reason: str) -> list[Detail]:
         """Return up to five details about nodes that the filter refused for one reason, ordered by topology domain.
-
-        Args:
-            rows: Positions of the refused nodes in the node columns, shape (K,).
-            reason: The phrase of `reason` for which they were refused.
+        `rows`: positions of the refused nodes in the node columns, shape (K,). `reason`: the phrase of `reason` for
+        which they were refused.
         """
         ...

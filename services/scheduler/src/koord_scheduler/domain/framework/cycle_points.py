@@ -53,9 +53,7 @@ class PreFilterPlugin(Plugin, Protocol):
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | Candidates | None:
         """Reject the pod on every node, restrict it to some nodes, or return None to leave all nodes as candidates.
-
-        Args:
-            now: Present time in Unix seconds.
+        `now`: present time in Unix seconds.
         """
         ...
 
@@ -81,10 +79,8 @@ class FindOneNodePlugin(Plugin, Protocol):
     """A plugin that plans all pods of a job in the attempt of the first, and restricts each pod to its planned node."""
 
     def find_one_node(self, pod: PodRecord, offers: Offers) -> Rejection | Candidates | None:
-        """Reject the pod, restrict it to the node planned for it, or return None if no plan concerns the pod.
-
-        Args:
-            offers: Counts how many members of the job fit on each candidate node.
+        """Reject the pod, restrict it to the node planned for it, or return None if no plan concerns the pod. `offers`:
+        counts how many members of the job fit on each candidate node.
         """
         ...
 
@@ -94,9 +90,7 @@ class AfterPostFilterPlugin(Plugin, Protocol):
 
     def after_post_filter(self, pod: PodRecord, message: str) -> Failure:
         """Return the consequences of this pod's failure for other pods, such as the other members of its gang.
-
-        Args:
-            message: Why it found no node, one sentence.
+        `message`: why it found no node, one sentence.
         """
         ...
 
@@ -113,13 +107,9 @@ class ReservePlugin(Plugin, Protocol):
         ...
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
-        """Undo `reserve` of the pod on the node.
-
-        The scheduler calls it for each failed placement. It must be a no-op if the plugin has reserved no resources for
-        the pod.
-
-        Returns:
-            Uids of other pods that wait at Permit and lose their nodes as well.
+        """Undo `reserve` of the pod on the node. The scheduler calls it for each failed placement. It must be a no-op
+        if the plugin has reserved no resources for the pod. Returns uids of other pods that wait at Permit and lose
+        their nodes as well.
         """
         ...
 
@@ -144,13 +134,9 @@ class PodTransformer(Plugin, Protocol):
     """A plugin that changes pods when the scheduler first reads them and after each change of their object."""
 
     def transform(self, pod: Pod) -> Pod:
-        """Return the pod that every plugin of the profile sees, or the same object if nothing changes.
-
-        The result may depend only on the spec, the namespace, labels, annotations and owners. The method must be
-        idempotent.
-
-        Raises:
-            InvalidInput: The pod is invalid. It is not scheduled.
+        """Return the pod that every plugin of the profile sees, or the same object if nothing changes. The result may
+        depend only on the spec, the namespace, labels, annotations and owners. The method must be idempotent. Raises
+        InvalidInput: the pod is invalid. It is not scheduled.
         """
         ...
 
@@ -159,13 +145,8 @@ class BeforePreFilterPlugin(Plugin, Protocol):
     """A plugin that can replace the pod by a changed copy for one scheduling cycle."""
 
     def before_pre_filter(self, pod: Pod, now: float) -> Pod | Rejection | None:
-        """Return a copy that replaces the pod in this cycle, None to keep the pod, or reject the pod.
-
-        Args:
-            now: Present time in Unix seconds.
-
-        Raises:
-            InvalidInput: The copy has an invalid quantity.
+        """Return a copy that replaces the pod in this cycle, None to keep the pod, or reject the pod. `now`: present
+        time in Unix seconds. Raises InvalidInput: the copy has an invalid quantity.
         """
         ...
 
@@ -174,10 +155,8 @@ class AfterPreFilterPlugin(Plugin, Protocol):
     """A plugin that can reject a pod after all PreFilter plugins, because of the restrictions that they returned."""
 
     def after_pre_filter(self, pod: Pod, found: Sequence[tuple[str, Candidates]]) -> Rejection | None:
-        """Reject the pod, or return None to continue the attempt.
-
-        Args:
-            found: (plugin name, restriction) of each PreFilter plugin that restricted the nodes.
+        """Reject the pod, or return None to continue the attempt. `found`: (plugin name, restriction) of each PreFilter
+        plugin that restricted the nodes.
         """
         ...
 
@@ -211,11 +190,8 @@ class BeforeFilterPlugin(Plugin, Protocol):
     """
 
     def before_filter(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Views | Rejection | None:
-        """Return what filters and preemption see in this cycle, None for no change, or reject the pod.
-
-        Args:
-            pod: The pod, or a copy that an earlier plugin made for some nodes.
-            rows: Positions of the nodes that see `pod`, shape (K,).
+        """Return what filters and preemption see in this cycle, None for no change, or reject the pod. `pod`: the pod,
+        or a copy that an earlier plugin made for some nodes. `rows`: positions of the nodes that see `pod`, shape (K,).
         """
         ...
 
@@ -233,11 +209,8 @@ class BeforeScorePlugin(Plugin, Protocol):
 
     def before_score(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Scored | Rejection | None:
         """Return the pod and the nodes that the scores of this cycle shall see, None for no change, or reject the pod.
-
-        Called if two or more nodes are feasible and no plugin prefers one of them (`Candidates.preferred`).
-
-        Args:
-            rows: Positions of the feasible nodes, ascending, shape (K,).
+        Called if two or more nodes are feasible and no plugin prefers one of them (`Candidates.preferred`). `rows`:
+        positions of the feasible nodes, ascending, shape (K,).
         """
         ...
 
@@ -247,8 +220,6 @@ class ResizePodPlugin(Plugin, Protocol):
 
     def resize_pod(self, pod: Pod, node: str) -> Pod | Rejection | None:
         """Return a copy of the pod with other resources for this node, None to keep its resources, or reject the pod.
-
-        Raises:
-            InvalidInput: The new resources have an invalid quantity.
+        Raises InvalidInput: the new resources have an invalid quantity.
         """
         ...

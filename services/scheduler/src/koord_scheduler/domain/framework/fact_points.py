@@ -53,18 +53,12 @@ class PodFollower(Plugin, Protocol):
         ...
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """Add a pod to the sums of its node.
-
-        Args:
-            pod_info: The pod, with its requests and its allocation.
-        """
+        """Add a pod to the sums of its node. `pod_info`: the pod, with its requests and its allocation."""
         ...
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """Subtract a pod from the sums of its node: the exact inverse of `took`.
-
-        Args:
-            pod_info: The pod, with its requests and its allocation.
+        """Subtract a pod from the sums of its node: the exact inverse of `took`. `pod_info`: the pod, with its requests
+        and its allocation.
         """
         ...
 
@@ -82,15 +76,9 @@ class FoldingPlugin(Plugin, Protocol):
         ...
 
     def apply(self, event: Event, stored: StoredEvent) -> bool:
-        """Update the plugin's state with one event. Events arrive once, in the order of the log.
-
-        The method must not raise for a valid event.
-
-        Args:
-            stored: The same event with its envelope and its position in the log.
-
-        Returns:
-            Whether the event may make waiting pods schedulable, on any node.
+        """Update the plugin's state with one event. Events arrive once, in the order of the log. The method must not
+        raise for a valid event. `stored`: the same event with its envelope and its position in the log. Returns whether
+        the event may make waiting pods schedulable, on any node.
         """
         ...
 

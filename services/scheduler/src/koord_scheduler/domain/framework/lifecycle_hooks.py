@@ -18,17 +18,14 @@ PageAnswer: TypeAlias = Callable[[Mapping[str, str]], object]
 
 
 class NotFound(Exception):
-    """Raised by a plugin's HTTP page if the requested object does not exist. Its text is the body of the 404 response.
-    """
+    """Raised by a plugin's HTTP page if the requested object does not exist. Its text is the body of the 404 response."""
 
 
 class PreBindPlugin(Plugin, Protocol):
-    """A plugin that adds annotations to the binding of a pod. The annotations of all plugins are part of one binding.
-    """
+    """A plugin that adds annotations to the binding of a pod. The annotations of all plugins are part of one binding."""
 
     def pre_bind(self, pod: PodRecord, node: str) -> Mapping[str, str]:
-        """Return annotation key -> value to write on the pod. If two plugins write the same key, the later plugin wins.
-        """
+        """Return annotation key -> value to write on the pod. If two plugins write the same key, the later plugin wins."""
         ...
 
 
@@ -36,14 +33,10 @@ class BeforeFailurePlugin(Plugin, Protocol):
     """A plugin that can handle a failed attempt instead of the scheduler."""
 
     def before_failure(self, pod: PodRecord, message: str) -> bool:
-        """Return True if the plugin has handled the failure, False to leave it to the next plugin and the scheduler.
-
-        If True, the scheduler publishes no explanation, and `before_failure` of later plugins is not called. The pod
-        waits for another attempt in either case.
-
-        Args:
-            pod: The pod that found no node, or lost its node before it was bound.
-            message: Reason of the failure, one sentence.
+        """Return True if the plugin has handled the failure, False to leave it to the next plugin and the scheduler. If
+        True, the scheduler publishes no explanation, and `before_failure` of later plugins is not called. The pod waits
+        for another attempt in either case. `pod`: the pod that found no node, or lost its node before it was bound.
+        `message`: reason of the failure, one sentence.
         """
         ...
 
@@ -52,10 +45,8 @@ class AfterFailurePlugin(Plugin, Protocol):
     """A plugin that is called after the scheduler has handled a failed attempt."""
 
     def after_failure(self, pod: PodRecord, message: str) -> None:
-        """Tell the plugin that the pod found no node, or lost its node before it was bound.
-
-        Args:
-            message: Reason of the failure, one sentence.
+        """Tell the plugin that the pod found no node, or lost its node before it was bound. `message`: reason of the
+        failure, one sentence.
         """
         ...
 
@@ -99,12 +90,8 @@ class ControllerPlugin(Plugin, Protocol):
 
     def control(self, now: float) -> Sequence[ControllerDecision]:
         """Return the pods to evict, the statuses to publish, and the pods that use their Reservations no longer.
-
         Requests to evict a pod without a node, or a pod that is being evicted already, are ignored. So is the end of a
-        use by a pod about which another decision is under way.
-
-        Args:
-            now: Present time in Unix seconds.
+        use by a pod about which another decision is under way. `now`: present time in Unix seconds.
         """
         ...
 

@@ -58,13 +58,8 @@ class FilterPlugin(Plugin, Protocol):
         ...
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Return a code for each node: 0 passes, any other code below 2**48 refuses.
-
-        Args:
-            rows: Positions of the nodes to filter, shape (K,).
-
-        Returns:
-            Codes, shape (K,), or None if every one of these nodes passes.
+        """Return a code for each node: 0 passes, any other code below 2**48 refuses. `rows`: positions of the nodes to
+        filter, shape (K,). Returns codes, shape (K,), or None if every one of these nodes passes.
         """
         ...
 
@@ -73,12 +68,9 @@ class FilterPlugin(Plugin, Protocol):
         ...
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """Return for each refused node, shape (K,), whether it would still be refused if every pod left it.
-
-        Preemption does not try such nodes (UnschedulableAndUnresolvable in kube-scheduler).
-
-        Args:
-            rows: Positions of nodes that `filter` refused.
+        """Return for each refused node, shape (K,), whether it would still be refused if every pod left it. Preemption
+        does not try such nodes (UnschedulableAndUnresolvable in kube-scheduler). `rows`: positions of nodes that
+        `filter` refused.
         """
         ...
 
@@ -96,10 +88,9 @@ class RowFilterPlugin(FilterPlugin, Protocol):
 
 
 class TolerationFilterPlugin(FilterPlugin, Protocol):
-    """A filter that reads only tolerations of a pod, and only the shape of a node (labels, taints, flags).
-
-    All pods without `nodeName` that have equal tolerations thus share its codes. Its refusals are unresolvable:
-    evicting pods does not change them.
+    """A filter that reads only tolerations of a pod, and only the shape of a node (labels, taints, flags). All pods
+    without `nodeName` that have equal tolerations thus share its codes. Its refusals are unresolvable: evicting pods
+    does not change them.
     """
 
     by_tolerations: bool  # Always True. It marks the plugin as such a filter.
@@ -139,22 +130,14 @@ class ScorePlugin(Plugin, Protocol):
         ...
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Return a raw score for each node; `normalize` turns raw scores into 0..100.
-
-        Args:
-            rows: Positions of the nodes to score, shape (K,).
-
-        Returns:
-            Raw scores, shape (K,), or None if every raw score is 0.
+        """Return a raw score for each node; `normalize` turns raw scores into 0..100. `rows`: positions of the nodes to
+        score, shape (K,). Returns raw scores, shape (K,), or None if every raw score is 0.
         """
         ...
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        """Return scores within 0..100, shape (K,), for raw scores of `score`.
-
-        Args:
-            raw: Raw scores, shape (K,).
-            high: Greatest raw score over the feasible nodes.
+        """Return scores within 0..100, shape (K,), for raw scores of `score`. `raw`: raw scores, shape (K,). `high`:
+        greatest raw score over the feasible nodes.
         """
         ...
 
@@ -188,11 +171,8 @@ class DetailedNodeFilter(Protocol):
     """A node filter that can describe in sentences what refused nodes lack, for the diagnosis of a failed attempt."""
 
     def details(self, pod: PodClass, nodes: NodeColumns, rows: Rows, reason: str) -> list[str]:
-        """Return up to five sentences about nodes that the filter refused for one reason.
-
-        Args:
-            rows: Positions of the refused nodes in the node columns, shape (K,).
-            reason: The phrase of `reasons` for which they were refused.
+        """Return up to five sentences about nodes that the filter refused for one reason. `rows`: positions of the
+        refused nodes in the node columns, shape (K,). `reason`: the phrase of `reasons` for which they were refused.
         """
         ...
 

@@ -14,8 +14,7 @@ from koordcore.values.invalid import InvalidInput
 
 
 class Point(StrEnum):
-    """The name of a plugin list in a profile of the configuration, such as `preFilter`. The members are in cycle order.
-    """
+    """The name of a plugin list in a profile of the configuration, such as `preFilter`. The members are in cycle order."""
 
     PRE_ENQUEUE = "preEnqueue"
     QUEUE_SORT = "queueSort"
@@ -82,10 +81,8 @@ class Plugin(Protocol):
 
 
 def checked(plugin: Any) -> Plugin:
-    """Return the plugin after checking that it has all members that its extension points require.
-
-    Raises:
-        InvalidInput: The plugin declares no extension points, or a required method or attribute is missing.
+    """Return the plugin after checking that it has all members that its extension points require. Raises InvalidInput:
+    the plugin declares no extension points, or a required method or attribute is missing.
     """
     kind = type(plugin).__name__
     declared: Any = getattr(plugin, "extension_points", None)
@@ -122,9 +119,8 @@ def package_of(plugin: object) -> str:
 
 
 def fault_of(error: BaseException, plugins: Mapping[str, str], pod: str) -> PluginFault | None:
-    """Return the exception as the fault of an installed plugin; None if no plugin is in its traceback.
-
-    If the traceback contains several plugins, the one that the scheduler called is named.
+    """Return the exception as the fault of an installed plugin; None if no plugin is in its traceback. If the traceback
+    contains several plugins, the one that the scheduler called is named.
 
     Args:
         error: The exception.

@@ -119,9 +119,7 @@ class JobRules(Protocol):
 
     def remember(self, pod: PodRecord, message: str) -> None:
         """Store the result of the job preemption, so that attempts of other members do not repeat the search.
-
-        Args:
-            message: Result of the search, for users.
+        `message`: result of the search, for users.
         """
         ...
 
@@ -164,14 +162,8 @@ class PostFilterPlugin(Plugin, Protocol):
     def post_filter(
         self, pod: PodRecord, rejection: Rejection | None, search: PreemptionSearch
     ) -> Preemption | NoPreemption | None:
-        """Search for victims whose eviction makes room for the pod.
-
-        Args:
-            rejection: The rejection at PreFilter, before any node was filtered. None: nodes were filtered, none was
-                feasible.
-            search: Runs the search under the rules that the plugin passes to it.
-
-        Returns:
-            The outcome of the search, or None if the plugin did not search.
+        """Search for victims whose eviction makes room for the pod. `rejection`: the rejection at PreFilter, before any
+        node was filtered. None: nodes were filtered, none was feasible. `search`: runs the search under the rules that
+        the plugin passes to it. Returns the outcome of the search, or None if the plugin did not search.
         """
         ...

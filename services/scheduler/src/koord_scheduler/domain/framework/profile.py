@@ -66,10 +66,8 @@ class PluginLists:
 
 
 class Profile:
-    """The plugins that schedule the pods of one scheduler name, with their order, weights and settings.
-
-    Args:
-        concerned: The plugins with the extension point Concerns, each with its bit of `PodClass.concerned`.
+    """The plugins that schedule the pods of one scheduler name, with their order, weights and settings. `concerned`:
+    the plugins with the extension point Concerns, each with its bit of `PodClass.concerned`.
     """
 
     def __init__(
@@ -104,9 +102,7 @@ class Profile:
 
     def concerning(self, concerned: int) -> PluginLists:
         """Return the plugins that apply to pods of a class: all but those whose `concerns` returned False for them.
-
-        Args:
-            concerned: `PodClass.concerned` of the class, one bit for each plugin with the extension point Concerns.
+        `concerned`: `PodClass.concerned` of the class, one bit for each plugin with the extension point Concerns.
         """
         found = self._concerning.get(concerned)
         if found is None:
@@ -116,9 +112,7 @@ class Profile:
 
     def policy_version(self, *, random_relaxation: bool = False) -> str:
         """Return a hash of plugins, weights and settings, as 16 hexadecimal digits. Placements contain it.
-
-        Args:
-            random_relaxation: Whether random relaxation is on, which changes decisions.
+        `random_relaxation`: whether random relaxation is on, which changes decisions.
         """
         description: dict[str, object] = {
             "filters": [plugin.name for plugin in (*self.filters, *self.plugins.at(points.CROSS_NODE_FILTER))],

@@ -242,25 +242,19 @@ class TopologyHintsPlugin(Plugin, Protocol):
     """
 
     def gives_hints(self, pod: PodClass) -> bool:
-        """Return whether pods of this class request the plugin's resources. If not, its other methods are not called
-        for them.
-        """
+        """Whether pods of this class request the plugin's resources. If not, its other methods are not called for them."""
         ...
 
     def topology_hints(self, pod: PodClass, row: int) -> Hints | str:
         """Return which NUMA zones of a node can satisfy the pod, with the present allocations of the node's pods.
-
-        Returns:
-            Resource -> hints, each a set of zones; `NO_HINTS` if the pod may use any zones; or a sentence about why the
-            node cannot run the pod at all.
+        Returns Resource -> hints, each a set of zones; `NO_HINTS` if the pod may use any zones; or a sentence about why
+        the node cannot run the pod at all.
         """
         ...
 
     def refused_within(self, pod: PodClass, row: int, zones: Zones | None) -> str | None:
         """Return why the plugin cannot allocate for the pod inside these zones; None if it can. Nothing is allocated.
-
-        Args:
-            zones: The zones that the merged hints allow, one bit per zone; None: the whole node.
+        `zones`: the zones that the merged hints allow, one bit per zone; None: the whole node.
         """
         ...
 

@@ -85,15 +85,9 @@ TOPOLOGY_SECONDS: Final = 10.0
 
 
 def chosen_controllers(written: Iterable[str], known: Iterable[str]) -> frozenset[str]:
-    """Return the names of the controllers that run under the flag `--controller-plugins`.
-
-    `*` stands for all, `A,B` for these two, `*,-A` for all but A. Parts apply from left to right, so a later part wins.
-    Unknown names are ignored.
-
-    Raises:
-        InvalidInput: A name is empty or consists of dashes.
-
-    Source: scheduler-core spec, 3
+    """Return the names of the controllers that run under the flag `--controller-plugins`. `*` stands for all, `A,B` for
+    these two, `*,-A` for all but A. Parts apply from left to right, so a later part wins. Unknown names are ignored.
+    Raises InvalidInput: a name is empty or consists of dashes. Source: scheduler-core spec, 3.
     """
     chosen: set[str] = set()
     for name in written:
@@ -108,12 +102,8 @@ def chosen_controllers(written: Iterable[str], known: Iterable[str]) -> frozense
 
 def status_facts(state: SchedulerState, now: float) -> list[StatusWrite]:
     """Return the appends of everything that is to be published now besides placements, and record it as published.
-
     These are statuses of quotas, gangs, the network and ScheduleExplanations, unhealthy devices of pods, and evictions
-    that controllers request.
-
-    Args:
-        now: Present time in Unix seconds.
+    that controllers request. `now`: present time in Unix seconds.
     """
     facts = _controlled(state, now)
     if now < state.status.due.next_look:
@@ -180,10 +170,7 @@ def _owes_topology(state: SchedulerState) -> bool:
 
 
 def _cluster_topology(state: SchedulerState, now: float) -> list[StatusWrite]:
-    """Return the status of the network if its domains have changed.
-
-    Source: scheduler-core spec, 9
-    """
+    """Return the status of the network if its domains have changed."""
     gangs, times = state.books.gang, state.status.due
     topology = gangs.topology
     if topology is None or now < times.next_topology or not _owes_topology(state):

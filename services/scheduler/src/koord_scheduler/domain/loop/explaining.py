@@ -40,12 +40,9 @@ _TOO_LARGE: Final = "The whole answer is too large for the log."
 
 
 def hear(state: SchedulerState, explanations: Iterable[PodExplanation]) -> None:
-    """Store what failed attempts mean for the ScheduleExplanations that ask about their pods.
-
-    No-op for pods that no ScheduleExplanation asks about. Call it before any node changes after the attempts.
-
-    Args:
-        explanations: Explanations of the attempts that have just failed.
+    """Store what failed attempts mean for the ScheduleExplanations that ask about their pods. No-op for pods that no
+    ScheduleExplanation asks about. Call it before any node changes after the attempts. `explanations`: explanations of
+    the attempts that have just failed.
     """
     book = state.status.explanations
     if not book.questions:
@@ -65,10 +62,8 @@ def hear(state: SchedulerState, explanations: Iterable[PodExplanation]) -> None:
 
 
 def explanation_facts(state: SchedulerState, now: float) -> Iterator[tuple[AggregateRef, ScheduleExplanationComputed]]:
-    """Yield (aggregate, status) of each ScheduleExplanation to publish now, and record it as published.
-
-    Args:
-        now: Present time in Unix seconds.
+    """Yield (aggregate, status) of each ScheduleExplanation to publish now, and record it as published. `now`: present
+    time in Unix seconds.
     """
     book = state.status.explanations
     if not book.questions:

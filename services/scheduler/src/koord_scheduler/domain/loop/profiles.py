@@ -57,9 +57,7 @@ def frameworks_of(
     optimisations: Optimisations = ALL_ON,
 ) -> Frameworks:
     """Create the plugins of all profiles of a configuration. All profiles share one set of facts about the cluster.
-
-    Args:
-        more: Name -> function that creates an installed plugin.
+    `more`: name -> function that creates an installed plugin.
     """
     gates = gates or SchedulerGates()
     cluster = Cluster(gates)

@@ -91,13 +91,8 @@ class Recording:
 
 
 def recording_of(events: Sequence[StoredEvent], explanations: Iterable[StoredEvent] = ()) -> Recording:
-    """Collect what schedulers did in a window of the log.
-
-    Args:
-        explanations: All retained explanations, in the window or not.
-
-    Raises:
-        UnreadableEvent: This version cannot decode a stored event.
+    """Collect what schedulers did in a window of the log. `explanations`: all retained explanations, in the window or
+    not. Raises UnreadableEvent: This version cannot decode a stored event.
     """
     found = Recording(ends=events[-1].seq if events else 0)
     attempts: dict[tuple[Term, str, float, int], Recorded] = {}
@@ -186,9 +181,7 @@ def subject_of(stored: StoredEvent) -> str:
 
 def without_node(stored: StoredEvent) -> StoredEvent:
     """Return a copy of an event in which a pod or Reservation has no node, so that a re-run decides the node itself.
-
-    Args:
-        stored: The event with the pod or the Reservation; other events are returned as they are.
+    `stored`: the event with the pod or the Reservation; other events are returned as they are.
     """
     event, changed = CATALOGUE.read(stored), None
     if isinstance(event, PodSpecAdded | PodSpecChanged) and event.object.spec.node_name:
@@ -205,10 +198,8 @@ def without_node(stored: StoredEvent) -> StoredEvent:
 
 
 def stored_as(seq: int, ref: AggregateRef, event: Event) -> StoredEvent:
-    """Convert an event that a re-run decided to the form in which the log would deliver it.
-
-    Args:
-        seq: The position that the event would have.
+    """Convert an event that a re-run decided to the form in which the log would deliver it. `seq`: the position that
+    the event would have.
     """
     origin = Origin(causation_id=f"what-if-{seq}", correlation_id=ref.id, actor="what-if", occurred_at="")
     [new] = CATALOGUE.seal([Draft(ref, event, 0)], origin)

@@ -192,11 +192,8 @@ def _saved_pod(state: SchedulerState, pod: PodRecord) -> _Pod:
 
 
 def load_state(state: SchedulerState, data: bytes) -> None:
-    """Fill an empty scheduler state from the bytes of a snapshot.
-
-    Raises:
-        codec.DecodeError: The bytes have another schema.
-        AssertionError: The state is not empty.
+    """Fill an empty scheduler state from the bytes of a snapshot. Raises codec.DecodeError: the bytes have another
+    schema; AssertionError: the state is not empty.
     """
     assert state.log.position == 0 and not state.pods, "a snapshot is loaded into an empty state only"  # noqa: PT018
     body = codec.decode(data, _Body)
@@ -244,13 +241,9 @@ def load_state(state: SchedulerState, data: bytes) -> None:
 
 
 def may_start_what_if(state: SchedulerState, position: int) -> bool:
-    """Return whether a what-if run that begins behind `position` may start from a loaded state.
-
-    It must not if a pod waits with others, such as its gang: which one the queue holds is not stored. It must not if
-    the state has later facts, which were confirmed while the snapshot was written.
-
-    Args:
-        state: The state that `load_state` filled.
+    """Return whether a what-if run that begins behind `position` may start from a loaded state. It must not if a pod
+    waits with others, such as its gang: which one the queue holds is not stored. It must not if the state has later
+    facts, which were confirmed while the snapshot was written. `state`: the state that `load_state` filled.
     """
     books = state.cluster.books.values()
     waits = any(
@@ -293,9 +286,7 @@ def _load_ledger(state: SchedulerState, ledger: _Ledger) -> None:
 
 def schema_fingerprint(cluster: Cluster, plugins: Iterable[str]) -> str:
     """Return a digest of the snapshot schema with the facts of all books. Snapshots with another one are not loaded.
-
-    Args:
-        plugins: Keys of `Frameworks.folding`. A new plugin with its own state must fold the whole log.
+    `plugins`: keys of `Frameworks.folding`. A new plugin with its own state must fold the whole log.
     """
     types = [book.facts_type for book in cluster.books.values() if book.facts_type is not None]
     return schema_digest([_Body, *types], [*plugins, *cluster.books])

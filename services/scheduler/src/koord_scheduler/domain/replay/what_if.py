@@ -85,10 +85,8 @@ class WhatIf:
         self._next_report = 0
 
     def before(self, stored: StoredEvent) -> None:
-        """Fold an event from before the window that is decided again.
-
-        Raises:
-            UnreadableEvent: The event cannot be decoded.
+        """Fold an event from before the window that is decided again. Raises UnreadableEvent: the event cannot be
+        decoded.
         """
         self._now = max(self._now, unix_seconds(stored.occurred_at))
         fold(self.state, stored)

@@ -47,10 +47,8 @@ class StatusWrites:
     _forgetting: Forgetting = field(default_factory=Forgetting)
 
     def prune(self, position: int, exists: Callable[[AggregateRef], bool]) -> None:
-        """Forget aggregates whose objects do not exist. No-op until `Forgetting` requires a search.
-
-        Args:
-            position: Position in the log of the last folded event. An aggregate with a later event is kept.
+        """Forget aggregates whose objects do not exist. No-op until `Forgetting` requires a search. `position`:
+        position in the log of the last folded event. An aggregate with a later event is kept.
         """
         if self._forgetting.is_due(len(self.seqs)):
             under_way = self.under_way()
@@ -68,13 +66,9 @@ class StatusWrites:
         self._waiting.append(write)
 
     def take(self, last_seq: Callable[[AggregateRef], int | None]) -> TakenStatusWrite | None:
-        """Remove and return the first status write that may be appended, or return None if there is none.
-
-        It must not concern an aggregate with an append in flight.
-
-        Args:
-            last_seq: Returns the position of the last known event of an aggregate, 0 if it has none; None if an append
-                of placements about it is in flight.
+        """Remove and return the first status write that may be appended, or return None if there is none. It must not
+        concern an aggregate with an append in flight. `last_seq`: returns the position of the last known event of an
+        aggregate, 0 if it has none; None if an append of placements about it is in flight.
         """
         for write in self._waiting:
             seqs = [None if ref in self._in_flight else last_seq(ref) for ref, _ in write.facts]

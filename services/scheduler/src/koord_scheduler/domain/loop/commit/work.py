@@ -117,20 +117,14 @@ def node_ref(node: str) -> AggregateRef:
 
 
 def pod_draft(work: Work, expected_last: int) -> Draft:
-    """Return the unsealed event of the pod for an append.
-
-    Args:
-        expected_last: Position of the last event of `pod.<uid>`; 0 if it has none. The log refuses the append if this
-            has changed.
+    """Return the unsealed event of the pod for an append. `expected_last`: position of the last event of `pod.<uid>`; 0
+    if it has none. The log refuses the append if this has changed.
     """
     return Draft(pod_ref(work.uid), pod_event(work), expected_last)
 
 
 def node_draft(work: NodeWork, expected_last: int) -> Draft:
-    """Return the unsealed event of the node's ledger for an append.
-
-    Args:
-        expected_last: Position of the last event of `node.<name>`; 0 if it has none. The log refuses the append if this
-            has changed.
+    """Return the unsealed event of the node's ledger for an append. `expected_last`: position of the last event of
+    `node.<name>`; 0 if it has none. The log refuses the append if this has changed.
     """
     return Draft(node_ref(work.node), work.node_event(), expected_last)

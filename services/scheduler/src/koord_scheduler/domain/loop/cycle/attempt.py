@@ -70,9 +70,7 @@ class WholeJob:
 
 
 class Attempt:
-    """One attempt to find a node for a pod.
-
-    It reads the scheduler's state, and changes only state inside plugins.
+    """One attempt to find a node for a pod. It reads the scheduler's state, and changes only state inside plugins.
 
     Args:
         pod: The pod. Its object must be known.
@@ -98,12 +96,9 @@ class Attempt:
 
     def run(self, based_on: BasedOn) -> Found | NotFound | WholeJob:
         """Run the attempt: PreFilter, plan, Filter, Score, choice. If no node is feasible, search preemption victims.
-
         Nothing is assumed or evicted: the caller does that. An exception of an installed plugin gives `NotFound` with
-        `is_fault`; any other exception is raised.
-
-        Args:
-            based_on: Positions of the log that were folded when the attempt began.
+        `is_fault`; any other exception is raised. `based_on`: positions of the log that were folded when the attempt
+        began.
         """
         try:
             return self._run(based_on)
@@ -185,9 +180,8 @@ class Attempt:
         return self.framework.before_score(self._pod, rows)
 
     def _found(self, placed: Placed) -> Found | NotFound:
-        """Resize the pod for its node, if a plugin does so and the pod still fits there.
-
-        Source: scheduler-core spec, 1 (step 10)
+        """Resize the pod for its node, if a plugin does so and the pod still fits there. Source: scheduler-core spec, 1
+        (step 10).
         """
         if not self._state.frameworks.gates.resize_pod:
             return Found(placed)
@@ -204,13 +198,9 @@ class Attempt:
         return NotFound(message=f"node {placed.node}: {message}", explanation=placed.explanation, diagnosis=None)
 
     def refused_by_nodes(self, rejection: Rejection, based_on: BasedOn) -> NotFound:
-        """Return the failure of a planned job as if each node had refused the pod.
-
-        So the pod is retried when any node has more room.
-
-        Args:
-            rejection: Why the job could not be placed.
-            based_on: Positions of the log that were folded when the attempt began.
+        """Return the failure of a planned job as if each node had refused the pod. So the pod is retried when any node
+        has more room. `rejection`: why the job could not be placed. `based_on`: positions of the log that were folded
+        when the attempt began.
         """
         return replace(self._rejected(rejection, based_on), rejection=None)
 
@@ -281,9 +271,8 @@ class Attempt:
         return np.array(sorted(row for row in known if row is not None), np.intp)
 
     def _barred(self) -> Iterable[int]:
-        """Yield rows on which the pod would not fit beside the pods nominated there that it may not preempt.
-
-        Source: scheduler-core spec, 1.3 (pass 1)
+        """Yield rows on which the pod would not fit beside the pods nominated there that it may not preempt. Source:
+        scheduler-core spec, 1.3 (pass 1).
         """
         state = self._state
         for node in state.nominator.nodes():

@@ -48,10 +48,8 @@ def basis_of(state: SchedulerState, based_on: BasedOn, now: float, *, found: boo
 
 
 def decide_next(state: SchedulerState, now: float, turn: str = "") -> Placement | list[PodExplanation] | None:
-    """Run one scheduling cycle for the next pod.
-
-    A placement is assumed at once: the next cycle counts the pod on its node. A pod that waits at Permit keeps its
-    node meanwhile.
+    """Run one scheduling cycle for the next pod. A placement is assumed at once: the next cycle counts the pod on its
+    node. A pod that waits at Permit keeps its node meanwhile.
 
     Args:
         state: The scheduler's state, which the decision changes.
@@ -61,8 +59,8 @@ def decide_next(state: SchedulerState, now: float, turn: str = "") -> Placement 
 
     Returns:
         The placement, also of a pod that waits at Permit (of a planned job: that of its last member). Explanations of
-        pods that got no node; the list is empty if plugins have handled the failure. None if no pod is ready, or if the
-        pod of `turn` may not be attempted.
+            pods that got no node; the list is empty if plugins have handled the failure. None if no pod is ready, or if
+            the pod of `turn` may not be attempted.
     """
     # 1. next pod: a gang's next member first, else whose turn it is
     queued = _next_pod(state, turn)
@@ -148,10 +146,7 @@ def _assume(
 def _place_job(
     state: SchedulerState, queued: QueuedPod, attempt: Attempt, job: WholeJob, based_on: BasedOn, now: float
 ) -> Placement | list[PodExplanation]:
-    """Place all members of a planned job, or none.
-
-    Source: scheduler-core spec, 12.1
-    """
+    """Place all members of a planned job, or none. Source: scheduler-core spec, 12.1."""
 
     def assume(pod: PodRecord, member: QueuedPod, found: Found) -> Placement | Rejection:
         return _assume(state, pod, member, found, now)
@@ -208,9 +203,8 @@ def _block(state: SchedulerState, pod: PodRecord, rejection: Rejection) -> Block
 
 
 def _heard(state: SchedulerState, explanation: PodExplanation, message: str) -> list[PodExplanation]:
-    """Notify plugins of a failed attempt, and return its explanation unless a plugin has handled the failure.
-
-    Source: scheduler-core spec, 3 (error handler filters)
+    """Notify plugins of a failed attempt, and return its explanation unless a plugin has handled the failure. Source:
+    scheduler-core spec, 3 (error handler filters).
     """
     pod = state.pods[explanation.uid]
     framework = state.frameworks.framework_of(pod)
@@ -242,12 +236,9 @@ def _place(
 
 
 def gated(state: SchedulerState) -> list[PodExplanation]:
-    """Return explanations of the pods that have begun to wait for other pods since the last call.
-
-    PreEnqueue plugins keep them out of the queue, or they wait at Permit with a node. A pod that does not wait any
-    more, for example because its gang is complete, gets no explanation.
-
-    Source: scheduler-core spec, pitfall 22
+    """Return explanations of the pods that have begun to wait for other pods since the last call. PreEnqueue plugins
+    keep them out of the queue, or they wait at Permit with a node. A pod that does not wait any more, for example
+    because its gang is complete, gets no explanation. Source: scheduler-core spec, pitfall 22.
     """
     explanations = [waits_at_permit(work) for work in state.assumed.waiting.unexplained()]
     for uid, message in state.queue.gated.items():
@@ -262,12 +253,9 @@ def gated(state: SchedulerState) -> list[PodExplanation]:
 
 
 def give_up_overdue(state: SchedulerState, now: float) -> list[PodExplanation]:
-    """Take the nodes from pods whose time at Permit is over, and from the other waiting pods of their gangs.
-
-    Returns:
-        An explanation for each of these pods, except those whose failure a plugin has handled.
-
-    Source: scheduler-core spec, 1 (step 13)
+    """Take the nodes from pods whose time at Permit is over, and from the other waiting pods of their gangs. Returns an
+    explanation for each of these pods, except those whose failure a plugin has handled. Source: scheduler-core spec, 1
+    (step 13).
     """
     overdue = state.assumed.waiting.overdue(now)
     if not overdue:

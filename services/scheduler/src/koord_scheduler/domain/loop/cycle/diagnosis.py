@@ -26,9 +26,8 @@ def diagnosis_of(
     preemption: Preemption | NoPreemption | None,
     rejection: Rejection | None,
 ) -> Diagnosis:
-    """Return why each group of nodes refused the pod of an attempt that has just failed.
-
-    No node may have changed since.
+    """Return why each group of nodes refused the pod of an attempt that has just failed. No node may have changed
+    since.
 
     Args:
         cycle_view: The pod and the nodes as the cycle saw them.
@@ -54,12 +53,9 @@ def diagnosis_of(
 
 
 def failure_of(state: SchedulerState, engine: Engine, subject: Subject, refusals: Refusals) -> NodeFailure:
-    """Return one group of a diagnosis: the nodes that one plugin refused for one reason.
-
-    `count` is the number of all these nodes. At most `MOST_NODES_NAMED` of them are named.
-
-    Args:
-        refusals: The plugin, its reason, and the positions of the nodes.
+    """Return one group of a diagnosis: the nodes that one plugin refused for one reason. `count` is the number of all
+    these nodes. At most `MOST_NODES_NAMED` of them are named. `refusals`: the plugin, its reason, and the positions of
+    the nodes.
     """
     names = state.nodes.names
     return NodeFailure(

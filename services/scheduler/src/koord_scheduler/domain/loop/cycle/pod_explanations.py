@@ -67,10 +67,7 @@ def refusal(
 
 def waited_in_vain(work: Placement, now: float) -> PodExplanation:
     """Return the explanation that the pod lost its node, because its gang was not complete within the time at Permit.
-
-    Args:
-        work: The placement that was not appended.
-        now: Present time in Unix seconds.
+    `work`: the placement that was not appended. `now`: present time in Unix seconds.
     """
     waited = "" if work.basis is None else f" {round(now - work.basis.decided_at)} s"
     return PodExplanation(
@@ -92,10 +89,8 @@ def waited_in_vain(work: Placement, now: float) -> PodExplanation:
 
 
 def waits_at_permit(work: Placement) -> PodExplanation:
-    """Return the explanation that the pod has a node, and waits at Permit for the others of its gang.
-
-    Args:
-        work: The placement, which is not in the log yet.
+    """Return the explanation that the pod has a node, and waits at Permit for the others of its gang. `work`: the
+    placement, which is not in the log yet.
     """
     message = f"waits with node {work.node} until enough members of its gang have a node"
     return PodExplanation(
@@ -109,9 +104,7 @@ def waits_at_permit(work: Placement) -> PodExplanation:
 
 def abandoned(work: Placement, reason: str) -> PodExplanation:
     """Return the explanation that a placement will not be stored, and that the pod is retried after a back-off.
-
-    Args:
-        reason: Why the log does not store it, one sentence.
+    `reason`: why the log does not store it, one sentence.
     """
     return PodExplanation(
         uid=work.uid,

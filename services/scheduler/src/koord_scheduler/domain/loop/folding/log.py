@@ -47,12 +47,8 @@ from koord_scheduler.domain.loop.state.state import SchedulerState
 
 
 def fold_statement(state: SchedulerState, stored: StoredEvent, event: Event | None) -> None:
-    """Record a requested eviction, its outcome, or a status that a scheduler published.
-
-    No-op for other aggregates, and for evictions of pods that are not known.
-
-    Args:
-        event: The decoded event; None if its type is unknown.
+    """Record a requested eviction, its outcome, or a status that a scheduler published. No-op for other aggregates, and
+    for evictions of pods that are not known. `event`: the decoded event; None if its type is unknown.
     """
     match event:
         case _ if stored.ref.kind == "eviction" and stored.ref.id not in state.pods:
@@ -96,11 +92,8 @@ _KINDS: Final = frozenset(
 
 
 def fold(state: SchedulerState, stored: StoredEvent) -> None:
-    """Update the scheduler's state with the next event of the log. No-op if its position was folded already.
-
-    Raises:
-        UnreadableEvent: The event cannot be decoded. The position does not advance; the caller must stop before this
-            event.
+    """Update the scheduler's state with the next event of the log. No-op if its position was folded already. Raises
+    UnreadableEvent: the event cannot be decoded. The position does not advance; the caller must stop before this event.
     """
     if stored.seq > state.log.position:
         event = CATALOGUE.read(stored) if stored.ref.kind in state.frameworks.folded_kinds else None
@@ -118,12 +111,8 @@ def skip(state: SchedulerState, seq: int) -> None:
 
 
 def fold_ahead(state: SchedulerState, stored: StoredEvent) -> None:
-    """Fold an event before its turn in the log. All earlier events of its aggregate must be folded.
-
-    This is done after a conflict, to learn which events another writer appended.
-
-    Raises:
-        UnreadableEvent: The event cannot be decoded.
+    """Fold an event before its turn in the log. All earlier events of its aggregate must be folded. This is done after
+    a conflict, to learn which events another writer appended. Raises UnreadableEvent: the event cannot be decoded.
     """
     state.log.read_ahead = max(state.log.read_ahead, stored.seq)
     _fold(state, stored)
@@ -146,10 +135,8 @@ def resume(state: SchedulerState) -> None:
 
 
 def fold_report(state: SchedulerState, stored: StoredEvent) -> None:
-    """Update the scheduler's state with a usage report of a node. No-op if its position was folded already.
-
-    Raises:
-        UnreadableEvent: The report cannot be decoded.
+    """Update the scheduler's state with a usage report of a node. No-op if its position was folded already. Raises
+    UnreadableEvent: the report cannot be decoded.
     """
     if stored.seq <= state.log.observed:
         return

@@ -35,12 +35,8 @@ KINDS: Final = ("namespace", "workloadspec", "customspec", "config")
 
 
 def fold_object(state: SchedulerState, stored: StoredEvent, event: Event | None) -> None:
-    """Update the state with an object other than a pod or node that was created, changed or deleted.
-
-    No-op for kinds that placement does not read.
-
-    Args:
-        event: The decoded event; None if its type is unknown.
+    """Update the state with an object other than a pod or node that was created, changed or deleted. No-op for kinds
+    that placement does not read. `event`: the decoded event; None if its type is unknown.
     """
     match event:
         case NamespaceObserved():
@@ -102,10 +98,8 @@ def put_workload(state: SchedulerState, uid: str, event: WorkloadObserved) -> No
 
 
 def put_config(state: SchedulerState, ref_id: str, event: ConfigAccepted) -> bool:
-    """Add or change a ConfigMap if any plugin reads it. Return whether a plugin reads it.
-
-    Args:
-        ref_id: Aggregate id of the ConfigMap: namespace and name.
+    """Add or change a ConfigMap if any plugin reads it. Return whether a plugin reads it. `ref_id`: aggregate id of the
+    ConfigMap: namespace and name.
     """
     meta = event.object.metadata
     if not state.cluster.put_config(meta.namespace, meta.name, event.object.data):
@@ -116,9 +110,7 @@ def put_config(state: SchedulerState, ref_id: str, event: ConfigAccepted) -> boo
 
 def put_object(state: SchedulerState, ref_id: str, event: CustomObjectObserved) -> None:
     """Add or change an object of a kind that placement reads. If it cannot be read, the last one that could counts.
-
-    Args:
-        ref_id: Aggregate id of the object: plural, namespace and name.
+    `ref_id`: aggregate id of the object: plural, namespace and name.
     """
     plural = plural_of(ref_id)
     if not state.cluster.put_object(plural, event.object):
@@ -136,11 +128,9 @@ def put_object(state: SchedulerState, ref_id: str, event: CustomObjectObserved) 
 
 
 def put_node(state: SchedulerState, node: Node, trigger: str = "") -> None:
-    """Add or change a node, reconcile the pods placed on it, and wake waiting pods that may fit now.
-
-    Args:
-        node: The node object. The manager's batch, mid and device amounts replace those of the object.
-        trigger: Id of the event that caused the change.
+    """Add or change a node, reconcile the pods placed on it, and wake waiting pods that may fit now. `node`: the node
+    object. The manager's batch, mid and device amounts replace those of the object. `trigger`: id of the event that
+    caused the change.
     """
     name = node.metadata.name
     state.mirror.nodes[name] = node
@@ -183,9 +173,7 @@ def policy_changed(
 
 def node_gone(state: SchedulerState, name: str, trigger: str) -> None:
     """Remove a deleted node. Pods that wait at Permit on it are queued again; pods placed on it are reconciled.
-
-    Args:
-        trigger: Id of the event that deleted it.
+    `trigger`: id of the event that deleted it.
     """
     state.mirror.nodes.pop(name, None)
     state.mirror.policies.pop(name, None)

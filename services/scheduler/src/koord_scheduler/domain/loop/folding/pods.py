@@ -17,11 +17,7 @@ from koord_scheduler.domain.loop.state.state import SchedulerState
 
 
 def submitted(state: SchedulerState, stored: StoredEvent, spec: Pod) -> None:
-    """Record a submitted or changed pod, and queue it if it waits for a node.
-
-    Args:
-        stored: The event of `podspec.<uid>`.
-    """
+    """Record a submitted or changed pod, and queue it if it waits for a node. `stored`: the event of `podspec.<uid>`."""
     submit(state, stored.ref.id, stored, spec)
 
 
@@ -48,12 +44,8 @@ def submit(state: SchedulerState, uid: str, stored: StoredEvent, spec: Pod) -> N
 
 
 def describe(state: SchedulerState, pod: PodRecord, spec: Pod, now: float) -> None:
-    """Update the pod's record from its object, and pass the pod to gangs, quotas and plugins.
-
-    If the pod's requests are invalid, its record gets no class, and it is not scheduled.
-
-    Args:
-        now: Unix seconds at which a new pod counts as known.
+    """Update the pod's record from its object, and pass the pod to gangs, quotas and plugins. If the pod's requests are
+    invalid, its record gets no class, and it is not scheduled. `now`: Unix seconds at which a new pod counts as known.
     """
     try:
         pod.subject, spec, pod.sort = state.cluster.pod_classes.read(spec)
@@ -74,13 +66,9 @@ def describe(state: SchedulerState, pod: PodRecord, spec: Pod, now: float) -> No
 
 def read_again_if_concerned(state: SchedulerState, trigger: str) -> None:
     """Read all pods again if a plugin has begun to concern every pod, so that pods are classified anew.
-
     NodeNUMAResource does once the first node imposes a CPU policy, a NUMA policy or a CPU ratio on all of its pods: at
-    most once in a process, usually before the first pod is known.
-
-    Args:
-        trigger: Id of the event that changed the node. Queued pods name it as the cause of their next decision.
-            "": they keep the event that queued them.
+    most once in a process, usually before the first pod is known. `trigger`: id of the event that changed the node.
+    Queued pods name it as the cause of their next decision. "": they keep the event that queued them.
     """
     if not state.cluster.reads_differ:
         return
@@ -112,16 +100,13 @@ def read_again_if_offered(state: SchedulerState) -> None:
 
 
 def gone(state: SchedulerState, stored: StoredEvent) -> None:
-    """Remove a deleted pod from the queue, gangs and quotas, and reconcile its placement. No-op if the pod is unknown.
-    """
+    """Remove a deleted pod from the queue, gangs and quotas, and reconcile its placement. No-op if the pod is unknown."""
     removed(state, stored.ref.id, stored.event_id)
 
 
 def removed(state: SchedulerState, uid: str, trigger: str) -> None:
     """Remove a deleted pod from the queue, gangs and quotas, and reconcile its placement. No-op if it is unknown.
-
-    Args:
-        trigger: Id of the event that deleted it.
+    `trigger`: id of the event that deleted it.
     """
     pod = state.pods.get(uid)
     if pod is None:
@@ -157,9 +142,8 @@ def bind_failed(state: SchedulerState, stored: StoredEvent, event: PodBindFailed
 
 
 def _may_be_bound(pod: PodRecord, profile: str) -> bool:
-    """Return whether a changed pod with an unconfirmed node still matches the decision.
-
-    Source: scheduler-core spec, 3 (dynamic scheduler check)
+    """Return whether a changed pod with an unconfirmed node still matches the decision. Source: scheduler-core spec, 3
+    (dynamic scheduler check).
     """
     assert pod.pod is not None, f"pod {pod.uid} has no spec"
     return pod.subject is not None and pod.subject.profile == profile and is_alive(pod.pod)

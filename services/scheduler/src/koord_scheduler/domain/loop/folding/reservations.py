@@ -43,11 +43,9 @@ def reservation_put(state: SchedulerState, stored: StoredEvent, name: str) -> No
 
 
 def reservation_gone(state: SchedulerState, stored: StoredEvent, uid: str) -> None:
-    """Remove the reserve pod of a deleted Reservation.
-
-    Args:
-        stored: The event that says that the Reservation was deleted. Its id is recorded as the reason of the removal.
-        uid: Uid of the Reservation, which is also the uid of its reserve pod.
+    """Remove the reserve pod of a deleted Reservation. `stored`: the event that says that the Reservation was deleted.
+    Its id is recorded as the reason of the removal. `uid`: uid of the Reservation, which is also the uid of its reserve
+    pod.
     """
     removed(state, uid, stored.event_id)
 
@@ -119,13 +117,9 @@ def _end_as_known(state: SchedulerState, stored: StoredEvent, entry: Entry) -> N
 
 def operate(state: SchedulerState, uid: str, trigger: str) -> None:
     """Let a pod with the operating mode `Reservation` act as one while it runs on a node and is ready; else end that.
-
     No-op for all other pods, for a pod that its node does not count yet, and for a pod that itself uses a Reservation.
-
-    Args:
-        trigger: Id of the event that changed the pod; "" if a snapshot is restored.
-
-    Source: scheduler-fine-grained spec, 3.12
+    `trigger`: id of the event that changed the pod; "" if a snapshot is restored. Source: scheduler-fine-grained spec,
+    3.12.
     """
     pod = state.pods[uid]
     if pod.pod is None or not is_operating(pod.pod):
@@ -148,10 +142,8 @@ def operate(state: SchedulerState, uid: str, trigger: str) -> None:
 
 
 def read_again(state: SchedulerState, trigger: str) -> None:
-    """Read waiting pods again for which the first Reservation has appeared, because it concerns them now.
-
-    Args:
-        trigger: Id of the event that brought the Reservation.
+    """Read waiting pods again for which the first Reservation has appeared, because it concerns them now. `trigger`: id
+    of the event that brought the Reservation.
     """
     groups = list(state.books.reservation.fresh_owners)
     if not groups:

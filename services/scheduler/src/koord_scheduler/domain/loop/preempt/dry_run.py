@@ -47,13 +47,10 @@ class Candidate(NamedTuple):
 
 
 def pick_candidate(candidates: Mapping[str, Candidate]) -> str | None:
-    """Return the name of the node on which preemption costs least, or None if there are no candidates.
-
-    The criteria, each of which only decides ties of the criteria before it: fewest budget violations; least highest
-    priority of a victim; least sum of (priority + 2^31); fewest victims; latest start of the earliest victim among
-    those of highest priority; first candidate. A node without victims is taken at once.
-
-    Source: vectors scheduler/preempt_pick
+    """Return the name of the node on which preemption costs least, or None if there are no candidates. The criteria,
+    each of which only decides ties of the criteria before it: fewest budget violations; least highest priority of a
+    victim; least sum of (priority + 2^31); fewest victims; latest start of the earliest victim among those of highest
+    priority; first candidate. A node without victims is taken at once. Source: vectors scheduler/preempt_pick.
     """
     for node, candidate in candidates.items():
         if not candidate.victims:
@@ -153,9 +150,7 @@ class DryRuns:
         )
 
     def _gone_by_sums(self, row: int, by_importance: Sequence[PodInfo], rivals: Sequence[PodInfo]) -> list[PodInfo]:
-        """Return the victims in the order in which they were tried. Empty: the pod does not fit even without all of
-        them.
-        """
+        """The victims in the order in which they were tried. Empty: the pod does not fit even without all of them."""
         if not self._engine.answers.suits(self._subject.pod_class, row):
             return []
         left = self._needs.left(self._state.nodes, row, rivals)
@@ -215,9 +210,7 @@ class DryRuns:
         return Candidate(costs, len(self._violating(sorted(victims, key=_importance))))
 
     def _could_fit(self, row: int, possible: Sequence[PodInfo]) -> bool:
-        """Return whether the node has enough if all possible victims leave. Most nodes are excluded by this check
-        alone.
-        """
+        """Whether the node has enough if all possible victims leave. Most nodes are excluded by this check alone."""
         free = self._state.nodes.free
         for column, amount in self._needs.amounts:
             short = amount - free.item(column, row)
@@ -289,9 +282,7 @@ def _lightest(pod_info: PodInfo) -> tuple[int, int, float, str]:
 
 
 def started_at(pod: Pod | None, since: float) -> float:
-    """Return the Unix seconds of `status.startTime`. Without it, return `since`, the time at which the pod came to its
-    node.
-    """
+    """The Unix seconds of `status.startTime`. Without it, return `since`, the time at which the pod came to its node."""
     if pod is not None and pod.status.start_time:
         try:
             return datetime.fromisoformat(pod.status.start_time).timestamp()

@@ -22,13 +22,10 @@ from koord_scheduler.domain.loop.state.state import SchedulerState
 def apply_preemption(
     state: SchedulerState, pod: PodRecord, found: Preemption | NoPreemption, basis: DecisionBasis
 ) -> None:
-    """Nominate the pod and request the eviction of its victims. Victims that wait at Permit only lose their nodes.
-
-    If no preemption helps, clear the pod's nomination, unless `found.keeps_nomination`. If `found.job` is set, the
-    members of the pod's job that wait at Permit lose their nodes, whether a preemption was found or not.
-
-    Args:
-        basis: What the attempt was based on; it is part of the nomination's event.
+    """Nominate the pod and request the eviction of its victims. Victims that wait at Permit only lose their nodes. If
+    no preemption helps, clear the pod's nomination, unless `found.keeps_nomination`. If `found.job` is set, the members
+    of the pod's job that wait at Permit lose their nodes, whether a preemption was found or not. `basis`: what the
+    attempt was based on; it is part of the nomination's event.
     """
     if isinstance(found, NoPreemption):
         for member in found.unhelpful:
@@ -42,11 +39,7 @@ def apply_preemption(
 
 
 def is_being_emptied(state: SchedulerState, node: str, priority: int) -> bool:
-    """Return whether a victim of a preemption still holds the node.
-
-    Args:
-        priority: Only victims of a lower priority count.
-    """
+    """Whether a victim of a preemption still holds the node. `priority`: only victims of a lower priority count."""
     return any(
         state.nominator.evictions.get(uid) == PREEMPTED
         and (other := state.pods.get(uid)) is not None

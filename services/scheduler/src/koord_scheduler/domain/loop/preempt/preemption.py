@@ -87,11 +87,8 @@ class _Searches:
 
 
 def _not_eligible(state: SchedulerState, pod: PodRecord, cycle_view: CycleView) -> NoPreemption | None:
-    """Return why the pod may not preempt at all, or None if it may.
-
-    It need not wait for victims on its nominated node if the node is gone, or refuses the pod whoever leaves.
-
-    Source: scheduler-core spec, 6 (1)
+    """Return why the pod may not preempt at all, or None if it may. It need not wait for victims on its nominated node
+    if the node is gone, or refuses the pod whoever leaves. Source: scheduler-core spec, 6 (1).
     """
     assert pod.pod is not None, f"pod {pod.uid} has no spec"
     if pod.pod.spec.preemption_policy == NEVER:
@@ -109,8 +106,7 @@ def _for_job(
     state: SchedulerState, pod: PodRecord, cycle_view: CycleView, plugin: JobRules, within: Rows | None
 ) -> Preemption | NoPreemption:
     """Find room for the whole job. Its waiting members lose their nodes and get nodes again with the others, or none.
-
-    Source: scheduler-core spec, 8.10
+    Source: scheduler-core spec, 8.10.
     """
     outcome = plugin.outcome(pod)
     if outcome:
@@ -160,12 +156,9 @@ class _Search:
         self._dry_runs: dict[Subject, DryRuns] = {}
 
     def run(self, within: Rows | None, *, everywhere: bool) -> Preemption | NoPreemption:
-        """Search for the node whose victims cost least, and return it or the reason why there is none.
-
-        Args:
-            within: Rows that may be candidates. None: all rows.
-            everywhere: Whether to examine all nodes, because a plugin refused the pod before any node was filtered.
-                Otherwise only nodes where a pod's leaving can help are examined.
+        """Search for the node whose victims cost least, and return it or the reason why there is none. `within`: rows
+        that may be candidates. None: all rows. `everywhere`: whether to examine all nodes, because a plugin refused the
+        pod before any node was filtered. Otherwise only nodes where a pod's leaving can help are examined.
         """
         state, nodes = self._state, self._state.nodes
         rows = np.flatnonzero(nodes.alive) if everywhere else self._cycle_view.resolvable(self._engine)
@@ -213,11 +206,9 @@ class _Search:
 
 
 def _found_nothing(nodes: int, without_victims: int, spared: int = 0) -> str:
-    """Return kube-scheduler's message that preemption finds no node.
-
-    Args:
-        without_victims: Number of nodes on which no pod has a lower priority. On the others, no victim would help.
-        spared: Number of pods that stay for now, because their evictions have failed repeatedly.
+    """Return kube-scheduler's message that preemption finds no node. `without_victims`: number of nodes on which no pod
+    has a lower priority. On the others, no victim would help. `spared`: number of pods that stay for now, because their
+    evictions have failed repeatedly.
     """
     counts = {
         "No preemption victims found for incoming pod": without_victims,

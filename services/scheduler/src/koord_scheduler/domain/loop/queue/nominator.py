@@ -44,10 +44,8 @@ class Nominator:
         return len(self._of)
 
     def evict(self, uid: str, reason: str, now: float) -> None:
-        """Record a request to evict the pod that the log has not stored yet. The caller publishes it.
-
-        Args:
-            now: Seconds of the service's `Clock`.
+        """Record a request to evict the pod that the log has not stored yet. The caller publishes it. `now`: seconds of
+        the service's `Clock`.
         """
         self.evictions[uid] = reason
         self.unsaid.add(uid)
@@ -61,21 +59,15 @@ class Nominator:
             self._asked[uid] = (asked_at, failures + 1)
 
     def may_be_evicted(self, uid: str, now: float) -> bool:
-        """Return False while a request to evict the pod would come too soon after requests that have failed.
-
-        Args:
-            now: Seconds of the service's `Clock`.
+        """Return False while a request to evict the pod would come too soon after requests that have failed. `now`:
+        seconds of the service's `Clock`.
         """
         return now >= self.spared_until(uid)
 
     def spared_until(self, uid: str) -> float:
-        """Return the time from which a request to evict the pod may follow those that have failed; 0.0: any time.
-
-        One failure causes no pause. Only requests of this process count, so a scheduler that begins to lead may ask at
-        once.
-
-        Returns:
-            Seconds of the service's `Clock`.
+        """Return the time from which a request to evict the pod may follow those that have failed; 0.0: any time. One
+        failure causes no pause. Only requests of this process count, so a scheduler that begins to lead may ask at
+        once. Returns Seconds of the service's `Clock`.
         """
         asked_at, failures = self._asked.get(uid, _NEVER)
         if failures < 2:
@@ -119,10 +111,8 @@ class Nominator:
             self.left[known[0]] = None
 
     def clear(self, pod: PodRecord, reason: str) -> None:
-        """End the nomination of a pod and publish this to the log. No-op if the pod is not nominated.
-
-        Args:
-            reason: Why its nomination ends, as in `PodNominationCleared`.
+        """End the nomination of a pod and publish this to the log. No-op if the pod is not nominated. `reason`: why its
+        nomination ends, as in `PodNominationCleared`.
         """
         node = self.node_of(pod.uid)
         if node:
@@ -139,10 +129,8 @@ class Nominator:
             self._publish_cleared(pod.uid, pod.namespace, pod.name, node, "deleted", trigger)
 
     def stored_after_deletion(self, uid: str, event: PodNominated, seq: int, trigger: str) -> None:
-        """Publish the end of a nomination that the log stored after its pod had been deleted.
-
-        Args:
-            trigger: Id of the event that caused it.
+        """Publish the end of a nomination that the log stored after its pod had been deleted. `trigger`: id of the
+        event that caused it.
         """
         self._deleted.note(uid, seq)
         self._publish_cleared(uid, event.namespace, event.name, event.node, "deleted", trigger)
@@ -175,9 +163,8 @@ class Nominator:
         return [other for other, rank in self._on.get(node, {}).items() if other != uid and rank >= priority]
 
     def rivals_on(self, node: str, pod: PodRecord) -> list[PodInfo]:
-        """Return the pods nominated to a node for which this pod must leave room, as they would count there. These are
-        pods of equal or higher priority. A pod that is assumed on a node meanwhile is left out, because it counts
-        there.
+        """The pods nominated to a node for which this pod must leave room, as they would count there. These are pods of
+        equal or higher priority. A pod that is assumed on a node meanwhile is left out, because it counts there.
         """
         return [
             msgspec.structs.replace(other.pod_info(), is_guest=True)

@@ -33,11 +33,8 @@ class Pauses:
         return len(self._group_of)
 
     def put(self, uid: str, group: Hashable, until: float) -> None:
-        """Let a pod wait for the end of its pause. An earlier end for the same pod is replaced.
-
-        Args:
-            group: Identifies the pods that wait for the same events.
-            until: End of the pause in Unix seconds of the service's `Clock`.
+        """Let a pod wait for the end of its pause. An earlier end for the same pod is replaced. `group`: identifies the
+        pods that wait for the same events. `until`: end of the pause in Unix seconds of the service's `Clock`.
         """
         self.drop(uid)
         self._group_of[uid] = group
@@ -60,12 +57,8 @@ class Pauses:
                 del self._groups[group]
 
     def over(self, now: float) -> list[str]:
-        """Return the uids of the pods to wake, at most one of each group, and forget their pauses.
-
-        The next pod of the group follows after `SPACING_SECONDS`, if its pause is over then.
-
-        Args:
-            now: Unix seconds of the service's `Clock`.
+        """Return the uids of the pods to wake, at most one of each group, and forget their pauses. The next pod of the
+        group follows after `SPACING_SECONDS`, if its pause is over then. `now`: Unix seconds of the service's `Clock`.
         """
         found: list[str] = []
         while (due := self.next_due()) is not None and due <= now:

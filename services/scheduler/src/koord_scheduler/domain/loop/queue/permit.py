@@ -37,11 +37,8 @@ class WaitingPods:
         return list(self._held)
 
     def hold(self, work: Placement, deadline: float) -> None:
-        """Let a pod wait at Permit with its placement.
-
-        Args:
-            work: The placement, which is not in the log yet.
-            deadline: End of the wait in Unix seconds of the service's `Clock`.
+        """Let a pod wait at Permit with its placement. `work`: the placement, which is not in the log yet. `deadline`:
+        end of the wait in Unix seconds of the service's `Clock`.
         """
         self._held[work.uid] = Held(work, deadline)
         heapq.heappush(self._deadlines, (deadline, work.uid))
@@ -54,11 +51,7 @@ class WaitingPods:
         return works
 
     def take(self, uid: str) -> Placement:
-        """End the wait of a pod, remove it, and return its placement.
-
-        Raises:
-            KeyError: The pod does not wait at Permit.
-        """
+        """End the wait of a pod, remove it, and return its placement. Raises KeyError: the pod does not wait at Permit."""
         self._unexplained.pop(uid, None)
         return self._held.pop(uid).work
 
@@ -68,11 +61,7 @@ class WaitingPods:
         return None if held is None else held.work
 
     def node_of(self, uid: str) -> str:
-        """Return the name of the node that the waiting pod keeps.
-
-        Raises:
-            KeyError: The pod does not wait at Permit.
-        """
+        """Return the name of the node that the waiting pod keeps. Raises KeyError: the pod does not wait at Permit."""
         return self._held[uid].work.node
 
     def overdue(self, now: float) -> list[str]:

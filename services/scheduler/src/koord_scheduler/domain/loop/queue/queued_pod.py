@@ -82,14 +82,10 @@ _WORTH_IT: Final = 64
 
 class PodHeap:
     """The pods in the state ACTIVE ordered by rank, or those in the state BACKOFF ordered by the end of their back-off.
-
     If a pod leaves the state without `pop`, its entry is outdated. `first` drops outdated entries. Where this instance
     does not lead, nobody calls it. So if most entries are outdated, `push` makes the heap again from the pods. The cost
-    of a call is the same on average.
-
-    Args:
-        state: The state, ACTIVE or BACKOFF.
-        pods: Uid -> entry of each pod in the queue, whatever its state. The heap reads it at each call.
+    of a call is the same on average. `state`: the state, ACTIVE or BACKOFF. `pods`: uid -> entry of each pod in the
+    queue, whatever its state. The heap reads it at each call.
     """
 
     def __init__(self, state: QueueState, pods: Mapping[str, QueuedPod]) -> None:

@@ -126,11 +126,9 @@ class SchedulingQueue:
         return pod
 
     def take(self, uid: str, like: str = "") -> QueuedPod:
-        """Return a pod out of turn. It is in flight from then on, and its number of attempts grows by one.
-
-        Args:
-            uid: Uid of the pod; it must be in the queue.
-            like: Uid of the pod whose queue position and number of attempts it inherits; "" for its own.
+        """Return a pod out of turn. It is in flight from then on, and its number of attempts grows by one. `uid`: uid
+        of the pod; it must be in the queue. `like`: uid of the pod whose queue position and number of attempts it
+        inherits; "" for its own.
         """
         pod, first = self._pods[uid], self._pods.get(like)
         if first is not None:
@@ -153,11 +151,9 @@ class SchedulingQueue:
             self._activate(self._pods[uid])
 
     def activate(self, uids: Iterable[str], trigger: str = "") -> None:
-        """Move these pods to the active queue regardless of their back-off, if PreEnqueue allows it.
-
-        Args:
-            uids: Uids of the pods; those that are not in the queue are ignored.
-            trigger: Id of the event because of which they are attempted; "" keeps the former trigger of each pod.
+        """Move these pods to the active queue regardless of their back-off, if PreEnqueue allows it. `uids`: uids of
+        the pods; those that are not in the queue are ignored. `trigger`: id of the event because of which they are
+        attempted; "" keeps the former trigger of each pod.
         """
         self._came = Came.ACTIVATED
         for uid in uids:
@@ -167,9 +163,8 @@ class SchedulingQueue:
                 self._activate(pod)
 
     def unschedulable(self, uid: str, now: float, block: Block | None = None, refused_by: tuple[str, ...] = ()) -> None:
-        """Let a pod whose attempt failed wait for an event that may make it schedulable.
-
-        If a plugin had rejected it before, and now something else did, wake the next pod that the plugin rejected.
+        """Let a pod whose attempt failed wait for an event that may make it schedulable. If a plugin had rejected it
+        before, and now something else did, wake the next pod that the plugin rejected.
 
         Args:
             now: Seconds of the service's `Clock`.
@@ -234,10 +229,8 @@ class SchedulingQueue:
 
     def assumed(self, pod: QueuedPod, has_room: Callable[[Subject], bool]) -> None:
         """End an attempt that found a node. Wake the next pod of the same `Block`, and of the subject if it may fit.
-
-        Args:
-            pod: The queue's entry of the pod. It stays in flight until its placement is stored or undone.
-            has_room: Returns whether a pod of a subject may fit now. Called only if such a pod waits.
+        `pod`: the queue's entry of the pod. It stays in flight until its placement is stored or undone. `has_room`:
+        returns whether a pod of a subject may fit now. Called only if such a pod waits.
         """
         pod.woken = False
         if pod.block is not None:

@@ -56,9 +56,7 @@ class Group:
         self.members.discard(uid)
 
     def first(self) -> str | None:
-        """Return the uid of the pod with the highest priority, of equals the one that waits longest. None if there is
-        none.
-        """
+        """The uid of the pod with the highest priority, of equals the one that waits longest. None if there is none."""
         while self.heap:
             rank = self.heap[0]
             uid = rank[2]
@@ -132,10 +130,8 @@ class WaitingRoom:
 
     def helped(self, rows: Rows, fits: Fits) -> list[Subject]:
         """Return the subjects that fit on at least one of the changed nodes, in the order in which they began to wait.
-
-        Args:
-            rows: Positions of the changed nodes, shape (K,).
-            fits: Returns whether a subject fits on one of the given nodes. Called only if the free amounts suffice.
+        `rows`: positions of the changed nodes, shape (K,). `fits`: returns whether a subject fits on one of the given
+        nodes. Called only if the free amounts suffice.
         """
         if not self._slots or len(rows) == 0:
             return []

@@ -54,13 +54,10 @@ class Assumptions:
     # --- apply -------------------------------------------------------------------------------------------------------
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
-        """Let plugins reserve resources for a pod on a node. After a rejection, no resources stay reserved.
-
-        An allocation that breaks a rule of the node's ledger is rejected. The reason is a defect of a plugin, or a
-        pod that another scheduler bound and that the plugin did not count.
-
-        Returns:
-            The allocation, or the reason why the pod cannot have the node.
+        """Let plugins reserve resources for a pod on a node. After a rejection, no resources stay reserved. An
+        allocation that breaks a rule of the node's ledger is rejected. The reason is a defect of a plugin, or a pod
+        that another scheduler bound and that the plugin did not count. Returns the allocation, or the reason why the
+        pod cannot have the node.
         """
         framework = self._known.frameworks.framework_of(pod)
         allocation = framework.reserve(pod, node)
@@ -144,11 +141,9 @@ class Assumptions:
         )
 
     def allow(self, works: Sequence[Placement], waiting: Sequence[str], gang: str) -> None:
-        """Put placements into the outbox, together with the placements of pods that wait at Permit for them.
-
-        Args:
-            waiting: Uids of pods at Permit. Pods that do not wait any more are left out.
-            gang: Id of the gang whose placements are appended all or none, if there are several.
+        """Put placements into the outbox, together with the placements of pods that wait at Permit for them. `waiting`:
+        uids of pods at Permit. Pods that do not wait any more are left out. `gang`: id of the gang whose placements are
+        appended all or none, if there are several.
         """
         waited = [self.waiting.take(uid) for uid in waiting if uid in self.waiting]
         together: list[Work] = [self._annotated(work) for work in (*waited, *works)]
@@ -160,9 +155,8 @@ class Assumptions:
             self.outbox.put(together[0])
 
     def _annotated(self, work: Placement) -> Placement:
-        """Return the placement with its gang group and with the annotations of PreBind plugins.
-
-        Source: scheduler-core spec, 8.7
+        """Return the placement with its gang group and with the annotations of PreBind plugins. Source: scheduler-core
+        spec, 8.7.
         """
         known = self._known
         pod = known.pods[work.uid]
@@ -189,14 +183,10 @@ class Assumptions:
                 self._known.queue.retry_now(pod.uid)
 
     def recheck_node(self, node: str, *, is_changed: bool = False, is_given: bool = False) -> None:
-        """Undo the placements in the outbox for a node that has no longer room for them or has changed.
-
-        The log would not refuse these placements, because the expected positions are set only when they leave the
-        outbox. For the same reason, pods at Permit lose the node if it has no longer room for them.
-
-        Args:
-            is_given: Whether a pod got an allocation on the node, which may conflict with the allocation of a placement
-                in the outbox.
+        """Undo the placements in the outbox for a node that has no longer room for them or has changed. The log would
+        not refuse these placements, because the expected positions are set only when they leave the outbox. For the
+        same reason, pods at Permit lose the node if it has no longer room for them. `is_given`: whether a pod got an
+        allocation on the node, which may conflict with the allocation of a placement in the outbox.
         """
         row = self._known.nodes.row(node)
         is_overfull = row is not None and self._is_overfull(node, row, is_given=is_given)
@@ -235,11 +225,8 @@ class Assumptions:
                 self._known.queue.retry_now(pod.uid)
 
     def give_up_late(self, pod: PodRecord, now: float) -> None:
-        """Release the node of a pod whose time at Permit is over, and retry the pod after a back-off.
-
-        Args:
-            pod: The pod, which must wait at Permit.
-            now: Unix seconds, from which the back-off counts.
+        """Release the node of a pod whose time at Permit is over, and retry the pod after a back-off. `pod`: the pod,
+        which must wait at Permit. `now`: Unix seconds, from which the back-off counts.
         """
         self._lose(pod, pod.trigger)
         if self._known.queue.is_in_flight(pod.uid):
@@ -247,11 +234,7 @@ class Assumptions:
 
     def reject(self, plugin: str, uids: Iterable[str]) -> None:
         """Release the nodes of pods at Permit that are rejected with their gang. The gang activates them again.
-
-        Args:
-            plugin: Name of the plugin that rejects them.
-
-        Source: scheduler-core spec, 8.8
+        `plugin`: name of the plugin that rejects them.
         """
         for uid in uids:
             if uid in self.waiting:
@@ -286,10 +269,8 @@ class Assumptions:
     # --- consequences ------------------------------------------------------------------------------------------------
 
     def reconcile(self, pod: PodRecord, trigger: str) -> None:
-        """Queue, release or drop a pod without work in progress, as its object and the log require.
-
-        Args:
-            trigger: Id of the event that changed something.
+        """Queue, release or drop a pod without work in progress, as its object and the log require. `trigger`: id of
+        the event that changed something.
         """
         if pod.node:
             self._known.queue.remove(pod.uid)

@@ -94,9 +94,7 @@ class CycleView:
 @contextmanager
 def seen(state: SchedulerState, pod: PodRecord, rows: Rows) -> Generator[CycleView | Rejection]:
     """Show pods and nodes as the BeforeFilter plugins change them, inside this context. Undo the changes at its end.
-
-    Yields:
-        The changed view, or the rejection of a plugin.
+    Yields the changed view, or the rejection of a plugin.
     """
     framework = state.frameworks.framework_of(pod)
     assert pod.pod is not None, f"pod {pod.uid} has no spec"
@@ -145,11 +143,8 @@ def _divided(framework: Framework, part: Part, copies: Iterable[tuple[Rows, Pod]
 
 @contextmanager
 def _viewed(state: SchedulerState, views: Mapping[int, NodeView], guests: Iterator[int]) -> Generator[None]:
-    """Show changed nodes inside this context.
-
-    Args:
-        views: Row -> the node as it is shown.
-        guests: Numbers for pods that are shown on further nodes; one pod may be shown on many nodes and run on one.
+    """Show changed nodes inside this context. `views`: row -> the node as it is shown. `guests`: numbers for pods that
+    are shown on further nodes; one pod may be shown on many nodes and run on one.
     """
     with ExitStack() as undone:
         with _waking_nobody(state):
@@ -214,10 +209,8 @@ Move = Callable[[int, PodInfo], None]
 
 
 class NodeOffers:
-    """Counts for one attempt how many pods of a job fit on each candidate node (see `Offers`).
-
-    Args:
-        restriction: The nodes that the pod's PreFilter plugins allow.
+    """Counts for one attempt how many pods of a job fit on each candidate node (see `Offers`). `restriction`: the nodes
+    that the pod's PreFilter plugins allow.
     """
 
     def __init__(self, state: SchedulerState, pod: PodRecord, restriction: Restriction) -> None:

@@ -44,13 +44,8 @@ class Mirror:
     _forgetting: Forgetting = field(default_factory=Forgetting)
 
     def prune(self, has_pods: Callable[[str], bool]) -> bool:
-        """Forget the deleted nodes without pods. No-op until `Forgetting` requires a search.
-
-        Args:
-            has_pods: Whether the log has placed a pod on the node with this name.
-
-        Returns:
-            Whether the nodes were searched.
+        """Forget the deleted nodes without pods. No-op until `Forgetting` requires a search. `has_pods`: whether the
+        log has placed a pod on the node with this name. Returns whether the nodes were searched.
         """
         gone_by = self.node_gone_by
         if not self._forgetting.is_due(len(gone_by)):

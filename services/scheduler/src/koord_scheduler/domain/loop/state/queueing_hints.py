@@ -45,10 +45,8 @@ class QueueingHints:
         self._pods = pods
 
     def room_appeared(self, node: str, trigger: str) -> None:
-        """Record that a change of the node may make waiting pods schedulable on it.
-
-        Args:
-            trigger: Id of the event that caused the change.
+        """Record that a change of the node may make waiting pods schedulable on it. `trigger`: id of the event that
+        caused the change.
         """
         # Also for a deleted node: without a new cause, the next placement of a pod that was there gets the same id.
         self.trigger = trigger
@@ -57,27 +55,21 @@ class QueueingHints:
             self.helped[row] = None
 
     def room_appeared_anywhere(self, trigger: str) -> None:
-        """Record that a change may make waiting pods schedulable on any node.
-
-        Args:
-            trigger: Id of the event that caused the change.
+        """Record that a change may make waiting pods schedulable on any node. `trigger`: id of the event that caused
+        the change.
         """
         self.helped.update(dict.fromkeys(row_list(np.flatnonzero(self._nodes.alive))))
         self.trigger = trigger
 
     def eviction_failed(self, victim: PodRecord, trigger: str) -> None:
-        """Wake the pods that are nominated to the node of a victim that stays: they must find other victims.
-
-        Args:
-            trigger: Id of the event that says so.
+        """Wake the pods that are nominated to the node of a victim that stays: they must find other victims. `trigger`:
+        id of the event that says so.
         """
         self._wake_nominated(victim.node or victim.bound_node, trigger)
 
     def wake_activated(self, trigger: str) -> None:
-        """Move the pods of `Cluster.activated` to the active queue.
-
-        Args:
-            trigger: Id of the event because of which they shall be attempted.
+        """Move the pods of `Cluster.activated` to the active queue. `trigger`: id of the event because of which they
+        shall be attempted.
         """
         self._queue.activate(self._cluster.take_activated(), trigger)
 
@@ -126,10 +118,8 @@ class QueueingHints:
         return len(framework.engine.passing(subject, event.rows)) > 0
 
     def _wake_refused(self, event: ClusterEvent, by: set[int] | None) -> int:
-        """Wake the first pod of each group that a plugin rejected before any node, if the event may help it.
-
-        Args:
-            by: Ids of the plugins whose rejected pods are considered; None: all.
+        """Wake the first pod of each group that a plugin rejected before any node, if the event may help it. `by`: ids
+        of the plugins whose rejected pods are considered; None: all.
         """
         woken = 0
         for block, uid in self._queue.blocked():

@@ -96,10 +96,8 @@ class Commits:
         return Draft(ref, event, self._known.status.writes.seqs.get(ref, 0))
 
     def confirmed(self, work: NodeWork, node_seq: int, pod_seqs: Sequence[int], event_id: str) -> None:
-        """Turn assumed placements and releases into facts after the log has stored them.
-
-        Args:
-            pod_seqs: Positions of the pods' events in the order of the items.
+        """Turn assumed placements and releases into facts after the log has stored them. `pod_seqs`: positions of the
+        pods' events in the order of the items.
         """
         log = self._known.log
         log.acknowledged = max(log.acknowledged, node_seq)
@@ -143,9 +141,8 @@ class Commits:
         hopeless: str = "",
         at_fault: Container[str] | None = None,
     ) -> list[Abandoned]:
-        """Undo placements and releases that the log has not stored, and all work in the outbox for their node.
-
-        The work in the outbox was decided on the same outdated state.
+        """Undo placements and releases that the log has not stored, and all work in the outbox for their node. The work
+        in the outbox was decided on the same outdated state.
 
         Args:
             now: Unix seconds of the service's `Clock`.
@@ -196,9 +193,7 @@ class Commits:
 
     def used_reservation(self, uid: str, allocation: Allocation) -> None:
         """Record that a pod in the log uses a Reservation. If it may be used only once, no other pod gets it.
-
-        Args:
-            allocation: Its allocation, which names the Reservation.
+        `allocation`: its allocation, which names the Reservation.
         """
         used = allocation.reservation
         if used is not None and not is_reservation(uid, allocation):

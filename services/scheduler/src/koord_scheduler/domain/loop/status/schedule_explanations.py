@@ -71,8 +71,7 @@ class ScheduleExplanations:
     # --- questions ---------------------------------------------------------------------------------------------------
 
     def put(self, id_: str, question: Question) -> None:
-        """Add or replace the question of the object with this aggregate id. No-op if only the object's status changed.
-        """
+        """Add or replace the question of the object with this aggregate id. No-op if only the object's status changed."""
         before = self.questions.get(id_)
         if before == question:
             return
@@ -174,10 +173,8 @@ class ScheduleExplanations:
         return ids
 
     def next_due(self, next_look: float) -> float | None:
-        """Return the time at which the next status must be published; None if there is no question.
-
-        Args:
-            next_look: Earliest time of the next publishing, in seconds of the service's `Clock`.
+        """Return the time at which the next status must be published; None if there is no question. `next_look`:
+        earliest time of the next publishing, in seconds of the service's `Clock`.
         """
         if not self.questions:
             return None
@@ -192,13 +189,9 @@ class ScheduleExplanations:
         return published is not None and published.expired
 
     def unsaid(self, id_: str, event: ScheduleExplanationComputed, *, is_too_large: bool = False) -> None:
-        """Forget a published status that the log has refused, so that the present status is published again.
-
-        If the status was too large, the next one is short, until the answer changes. A short one that is too large,
-        too, is given up: it counts as published.
-
-        Args:
-            is_too_large: Whether the log will never store it.
+        """Forget a published status that the log has refused, so that the present status is published again. If the
+        status was too large, the next one is short, until the answer changes. A short one that is too large, too, is
+        given up: it counts as published. `is_too_large`: whether the log will never store it.
         """
         if is_too_large and id_ in self.too_large:
             return
@@ -219,14 +212,8 @@ class ScheduleExplanations:
 
 def question_of(document: dict[str, Any]) -> Question:
     """Return the question in a ScheduleExplanation object: why a pod, a job or a gang group is placed or waits.
-
-    `spec.questionObjectKey` names what the question is about. `spec.ttl` says when the question expires.
-
-    Args:
-        document: The object, as decoded JSON.
-
-    Raises:
-        InvalidInput: The ttl is not a valid duration, or the creation time is invalid.
+    `spec.questionObjectKey` names what the question is about. `spec.ttl` says when the question expires. `document`:
+    the object, as decoded JSON. Raises InvalidInput: the ttl is not a valid duration, or the creation time is invalid.
     """
     meta = cast("dict[str, Any]", document.get("metadata") or {})
     spec = cast("dict[str, Any]", document.get("spec") or {})

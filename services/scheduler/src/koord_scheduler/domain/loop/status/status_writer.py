@@ -31,11 +31,9 @@ class ControllerTimes:
 
 
 class StatusWriter:
-    """Status writes until the log has answered them. Books know what their features have published.
-
-    Args:
-        position: Returns the position in the log of the last folded event.
-        publishing: Kind of an aggregate -> the book whose feature publishes its status.
+    """Status writes until the log has answered them. Books know what their features have published. `position`: returns
+    the position in the log of the last folded event. `publishing`: kind of an aggregate -> the book whose feature
+    publishes its status.
     """
 
     def __init__(
@@ -60,12 +58,8 @@ class StatusWriter:
         self._publishing = publishing
 
     def last_seq(self, ref: AggregateRef) -> int | None:
-        """Return the position of the last known event of an aggregate, which the next status write expects.
-
-        0 without one.
-
-        Returns:
-            None if another append about the aggregate is in flight.
+        """Return the position of the last known event of an aggregate, which the next status write expects. 0 without
+        one. Returns None if another append about the aggregate is in flight.
         """
         if ref.kind != "pod":
             return self.writes.seqs.get(ref, 0)
@@ -117,10 +111,8 @@ class StatusWriter:
         return True
 
     def stored(self, taken: TakenStatusWrite, seqs: Sequence[int]) -> None:
-        """Record the positions of a status write that the log has stored.
-
-        Args:
-            seqs: Positions of its events, in the order of its drafts.
+        """Record the positions of a status write that the log has stored. `seqs`: positions of its events, in the order
+        of its drafts.
         """
         self.writes.landed(taken)
         for draft, seq in zip(taken.drafts, seqs, strict=True):
@@ -144,12 +136,8 @@ class StatusWriter:
             self._nominator.stored_after_deletion(uid, event, seq, trigger)
 
     def refused(self, taken: TakenStatusWrite, *, for_good: bool = False) -> None:
-        """Undo a status write that the log has refused.
-
-        Nominations of pods about which a newer event was read since then stay.
-
-        Args:
-            for_good: Whether the log will never store it, because it is too large.
+        """Undo a status write that the log has refused. Nominations of pods about which a newer event was read since
+        then stay. `for_good`: whether the log will never store it, because it is too large.
         """
         self.writes.landed(taken)
         known = {draft.ref: self.last_seq(draft.ref) or 0 for draft in taken.drafts if draft.ref.kind == "pod"}
@@ -157,14 +145,11 @@ class StatusWriter:
         self.undo(taken.write, moved, for_good=for_good)
 
     def undo(self, write: StatusWrite, moved: Container[AggregateRef] = (), *, for_good: bool = False) -> None:
-        """Undo a status write that will not be stored, and wake its pod if it waits.
-
-        Nominations and requested evictions are dropped. Statuses count as not published and are published again.
-
-        Args:
-            moved: Aggregates of pods with newer events. Their nominations stay, because others may have changed them.
-            for_good: Whether the same write would never be stored. Then a status is published again only after it has
-                changed, the answer to a ScheduleExplanation in short, and the pod waits for an event that may help it.
+        """Undo a status write that will not be stored, and wake its pod if it waits. Nominations and requested
+        evictions are dropped. Statuses count as not published and are published again. `moved`: aggregates of pods with
+        newer events. Their nominations stay, because others may have changed them. `for_good`: whether the same write
+        would never be stored. Then a status is published again only after it has changed, the answer to a
+        ScheduleExplanation in short, and the pod waits for an event that may help it.
         """
         for ref, event in write.facts:
             match event:
