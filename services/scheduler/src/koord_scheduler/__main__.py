@@ -9,7 +9,6 @@ from koord_scheduler.settings import SchedulerSettings
 
 
 def main() -> None:
-    """Run the scheduler until it receives a signal to stop."""
     sys.exit(run_service(SchedulerSettings, compose))
 
 

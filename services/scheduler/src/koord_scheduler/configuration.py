@@ -27,14 +27,12 @@ class OfferedPlugin(Protocol):
     """
 
     @property
-    def known(self) -> KnownPlugin:
-        """Return name, extension points and arguments of the plugin."""
-        ...
+    def known(self) -> KnownPlugin: ...
 
 
 def installed_plugins() -> dict[str, OfferedPlugin]:
-    """Return the plugins that installed packages offer, by name. Raises InvalidInput: an entry point has no description
-    `known`, or two entry points offer the same name; Exception: whatever the import of a package raises.
+    """By name. Raises InvalidInput: an entry point has no description `known`, or two entry points offer the same name;
+    Exception: whatever the import of a package raises.
     """
     offered: dict[str, OfferedPlugin] = {}
     for entry in entry_points(group=ENTRY_POINTS):
@@ -50,9 +48,7 @@ def installed_plugins() -> dict[str, OfferedPlugin]:
 
 
 def known_plugins() -> Catalogue:
-    """Return every plugin that a configuration may name, built in or installed. Raises InvalidInput: an entry point is
-    invalid, or two plugins have the same name.
-    """
+    """Built in or installed. Raises InvalidInput: an entry point is invalid, or two plugins have the same name."""
     installed = {name: plugin.known for name, plugin in installed_plugins().items()}
     try:
         return with_installed(installed)
@@ -61,22 +57,19 @@ def known_plugins() -> Catalogue:
 
 
 def shipped_configuration() -> bytes:
-    """Return the text of the default scheduler configuration, which is part of the package."""
     return files("koord_scheduler.domain.config").joinpath("default_profile.yaml").read_bytes()
 
 
 def load_configuration(file: Path | None) -> EffectiveConfiguration:
-    """Read and check a configuration file. If `file` is None, use the default configuration of the package. Raises
-    InvalidInput: the configuration is invalid; the message lists every problem; OSError: the file cannot be read.
+    """`file` None: the default configuration of the package. Raises InvalidInput: the configuration is invalid; the
+    message lists every problem; OSError: the file cannot be read.
     """
     text = shipped_configuration() if file is None else file.read_bytes()
     return effective_configuration(text, known_plugins())
 
 
 def installed_makers() -> dict[str, Maker]:
-    """Return plugin name -> function that creates the plugin, for the plugins of installed packages. Raises
-    InvalidInput: a plugin has no method `make`.
-    """
+    """Plugin name -> function that creates the plugin. Raises InvalidInput: a plugin has no method `make`."""
     makers: dict[str, Maker] = {}
     for name, plugin in installed_plugins().items():
         make = getattr(plugin, "make", None)

@@ -31,8 +31,6 @@ LOOK_AGAIN_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cycle:
-    """The scheduler's main loop and the objects that it uses."""
-
     state: SchedulerState
     fold: Fold  # Follows the log and folds it into the state
     log: EventLog
@@ -45,7 +43,6 @@ class Cycle:
     room: LogRoom = field(default_factory=LogRoom)  # Free space of the log
 
     async def run(self) -> None:
-        """Wait until this instance leads. Decide pods and append the decisions while it leads. Repeat until cancelled."""
         while True:
             await self.fold.caught_up()
             term = await self.leadership.acquired()

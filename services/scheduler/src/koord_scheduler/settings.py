@@ -99,7 +99,6 @@ class SchedulerSettings(ComponentSettings):
     )
 
     def optimisations(self) -> Optimisations:
-        """Return which optimisations of the engine the flags switch on."""
         return Optimisations(
             dynamic_index=self.dynamic_index,
             equivalence_classes=self.equivalence_classes,
@@ -107,5 +106,5 @@ class SchedulerSettings(ComponentSettings):
         )
 
     def gates(self) -> SchedulerGates:
-        """Return the feature gates of `--feature-gates`, with defaults for the others."""
+        """Those of `--feature-gates`, with defaults for the others."""
         return SchedulerGates.from_values(self.feature_gates.values)

@@ -36,12 +36,10 @@ class NodeCounts(Collector):
         self._sum = 0
 
     def observe(self, count: int) -> None:
-        """Add an observation of `count` nodes to the histogram; `count` is not negative."""
         self._counts[min((count - 1).bit_length() if count else 0, MOST_POWER + 1)] += 1
         self._sum += count
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """Return the histogram for the metrics page."""
         yield _histogram(self._name, self._about, self._counts, self._sum)
 
 
@@ -64,7 +62,6 @@ class StateFigures(Collector):
         self._state = state
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily]:
-        """Yield the metrics with their present values."""
         yield self._pending()
         yield self._incoming()
         yield self._unschedulable()

@@ -41,9 +41,8 @@ class DebugFlags:
 
 
 class DecisionLog:
-    """Logs the details of decisions that debug flags switch on. `frameworks`: all profiles. Their engines return as
-    many best nodes as the table of scores shows. `queue_size`: number of diagnoses that may wait to be logged. Further
-    ones are dropped.
+    """Logs the details of decisions that debug flags switch on. The engines return as many best nodes as the table of
+    scores shows. `queue_size`: number of diagnoses that may wait to be logged; further ones are dropped.
     """
 
     def __init__(
@@ -83,10 +82,7 @@ class DecisionLog:
                 raise KeyError(flag)
 
     def tell(self, decision: Placement | list[PodExplanation]) -> None:
-        """Log the details of a decision that debug flags switch on. Diagnoses wait for `write_diagnoses`, unless the
-        flag `db` (blocking) is set. `decision`: a placement, or the explanations of the pods that one attempt did not
-        place.
-        """
+        """Diagnoses wait for `write_diagnoses`, unless the flag `db` (blocking) is set."""
         if isinstance(decision, Placement):
             if self.flags.top_scores:
                 table = score_table(f"{decision.namespace}/{decision.name}", decision.explanation.top)

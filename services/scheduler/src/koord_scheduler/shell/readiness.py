@@ -47,13 +47,7 @@ def may_decide(fold: Fold, publisher: Publisher) -> bool:
 
 
 async def woken_or_due(wakeup: asyncio.Event, clock: Clock, due: float | None) -> None:
-    """Wait until `wakeup` is set or `clock` reaches `due`, whichever comes first.
-
-    Args:
-        wakeup: Set by anything that may allow a further decision. It is not cleared here.
-        clock: The service's clock; faster than the host's clock if the run is accelerated.
-        due: Unix seconds of `clock`; None to wait for `wakeup` only.
-    """
+    """Wait until `wakeup` (not cleared here) is set, or `clock` reaches `due` in Unix seconds; None: `wakeup` only."""
     if due is None:
         await wakeup.wait()
         return

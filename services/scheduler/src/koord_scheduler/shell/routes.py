@@ -84,13 +84,7 @@ def routes(
     decision_log: DecisionLog,
     is_leader: Callable[[], bool],
 ) -> list[BaseRoute]:
-    """Return the HTTP routes of all pages of the scheduler.
-
-    Args:
-        configuration: The effective configuration as JSON, which `/configz` shows.
-        decision_log: Takes the flags of `/debug/flags`.
-        is_leader: Returns whether this instance leads.
-    """
+    """`configuration` is what `/configz` shows. `decision_log` takes the flags of `/debug/flags`."""
 
     def queue(_: Request) -> object:
         counts = {place.name.lower(): count for place, count in state.queue.counts().items()}

@@ -26,12 +26,10 @@ class Follower(Protocol):
         """Return whether a filter may refuse pods of this class because of the follower's sums."""
         ...
 
-    def took(self, row: int, pod_info: PodInfo) -> None:
-        """Add the pod to the sums of the node at position `row`."""
-        ...
+    def took(self, row: int, pod_info: PodInfo) -> None: ...
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """Subtract the pod from the sums of the node at position `row`: the inverse of `took`."""
+        """The inverse of `took`."""
         ...
 
 
@@ -54,7 +52,7 @@ class NodeAccounting:
         return [*self.followers, *(follower for _, follower in self.concerned), *self.allocations]
 
     def take(self, row: int, pod_info: PodInfo) -> None:
-        """Count the pod on the node at position `row`, and notify the followers."""
+        """Count the pod on the node, and notify the followers."""
         self.nodes.take(row, pod_info.demand)
         if self.population is not None and pod_info.kind is not None:
             self.population.arrive(row, pod_info.kind)
@@ -69,7 +67,7 @@ class NodeAccounting:
                 follower.took(row, pod_info)
 
     def give(self, row: int, pod_info: PodInfo) -> None:
-        """Stop counting the pod on the node at position `row` and notify the followers: the inverse of `take`."""
+        """The inverse of `take`."""
         self.nodes.give(row, pod_info.demand)
         if self.population is not None and pod_info.kind is not None:
             self.population.leave(row, pod_info.kind)
@@ -84,11 +82,10 @@ class NodeAccounting:
                 follower.gave(row, pod_info)
 
     def parts_for(self, pod_class: PodClass, *, coupled: bool) -> "NodeAccounting":
-        """Return an accounting of the same nodes that keeps only the sums that filters of this pod class read. Use it
-        to try whether a pod fits after others leave: it takes and gives pods faster than the whole accounting. Sums
-        that are left out do not change, so undo every trial before anything else reads them. `pod_class`: equivalence
-        class of the pod for which nodes are tried. `coupled`: whether its filters depend on pods on other nodes. If so,
-        the population is kept, too.
+        """An accounting of the same nodes with only the sums that filters of this class read. To try whether a pod fits
+        after others leave: it takes and gives pods faster than the whole accounting. Sums that are left out do not
+        change, so undo every trial before anything else reads them. `coupled`: whether the filters depend on pods on
+        other nodes; then the population is kept, too.
         """
         followers = [follower for follower in self.followers if follower.may_refuse(pod_class)]
         parts = NodeAccounting(self.nodes, self.population if coupled else None, followers)
@@ -125,11 +122,9 @@ class LowestPriorities:
         return self._lowest
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """Return False, because no filter uses priorities."""
         return False
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """Count the priority of a pod on its node, and update the lowest priority of the node."""
         self._grow(row + 1)
         counts = self._counts.setdefault(row, {})
         counts[pod_info.priority] = counts.get(pod_info.priority, 0) + 1
@@ -137,7 +132,6 @@ class LowestPriorities:
             self._lowest[row] = pod_info.priority
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """Subtract the priority of a pod. If it was the last one with the lowest priority, find the next lowest."""
         counts = self._counts[row]
         counts[pod_info.priority] -= 1
         if not counts[pod_info.priority]:

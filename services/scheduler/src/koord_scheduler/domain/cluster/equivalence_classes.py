@@ -32,15 +32,13 @@ from koord_scheduler.domain.columns.node_columns import Demand, NodeColumns
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The PersistentVolumeClaims of a pod."""
-
     namespace: str  # Namespace of the pod and of its claims
     names: tuple[str, ...]
     ephemeral: frozenset[str] = frozenset()  # The names that belong to ephemeral volumes
 
 
 def claims_of_pod(pod: Pod) -> Claims | None:
-    """Return the claims of a pod; None if it uses none."""
+    """None if it uses none."""
     found = list(claims_of(pod))
     if not found:
         return None
@@ -88,11 +86,11 @@ class Reader(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the plugin's name, under which `PodClass.aspects` has the value of `read`."""
+        """Under which `PodClass.aspects` has the value of `read`."""
         ...
 
     def read(self, pod: Pod) -> Hashable:
-        """Return a hashable value with all parts of the pod that the plugin reads. None if the plugin ignores this pod."""
+        """A hashable value with all parts of the pod that the plugin reads. None if the plugin ignores this pod."""
         ...
 
 
@@ -100,7 +98,7 @@ class Concerned(Protocol):
     """A plugin that concerns only some pods (extension point Concerns)."""
 
     def concerns(self, pod: Pod) -> bool:
-        """Return whether the plugin concerns pods with this spec, namespace, labels, annotations and owners."""
+        """Called once for pods with equal spec, namespace, labels, annotations and owners."""
         ...
 
 
@@ -132,7 +130,7 @@ class PodClass:
 
     @property
     def requests(self) -> Mapping[str, int]:
-        """Return the requests of the pods: milli-cores, bytes, whole units."""
+        """Milli-cores, bytes, whole units."""
         return self.demand.requests
 
 
@@ -212,22 +210,18 @@ class PodClasses:
         self._known.clear()
 
     def forget_like(self, is_meant: Callable[[Pod], bool]) -> None:
-        """Drop the cached results of `read` for some pods. `is_meant`: returns whether pods with the spec, labels and
-        annotations of the given pod are dropped.
-        """
+        """Drop the cached results of `read` for pods that `is_meant`."""
         for key in [key for key, sort in self._known.items() if is_meant(sort.pod)]:
             del self._known[key]
 
     def of(self, pod: Pod) -> PodClass:
-        """Return the equivalence class of a pod. It is the class in the result of `read`. Raises InvalidInput: A
-        request is not a valid quantity.
-        """
+        """Raises InvalidInput: a request is not a valid quantity."""
         return self.read(pod).subject.pod_class
 
     def as_is(self, pod: Pod, profile: str = "") -> Subject:
-        """Return the subject of a pod without calling transformers. For copies that replace a pod for one cycle.
-        `profile`: scheduler name under which it is scheduled; "" if it only counts on a node. Raises InvalidInput: A
-        request is not a valid quantity.
+        """The subject without calling transformers, for copies that replace a pod for one cycle. `profile`: scheduler
+        name under which it is scheduled; "" if it only counts on a node. Raises InvalidInput: a request is not a valid
+        quantity.
         """
         return self._subject(pod, profile)
 
@@ -317,14 +311,12 @@ class PodClasses:
 
 
 def scheduler_name_of(pod: Pod) -> str:
-    """Return the scheduler name of a pod: its label, otherwise `spec.schedulerName`, otherwise koord-scheduler."""
+    """Its label, otherwise `spec.schedulerName`, otherwise koord-scheduler."""
     return pod.metadata.labels.get(keys.SCHEDULER_NAME, pod.spec.scheduler_name) or DEFAULT_SCHEDULER
 
 
 def own_terms(affinity: Affinity | None, namespace: str, labels: Mapping[str, str]) -> OwnTerms:
-    """Return the inter-pod affinity terms of a pod, with default namespaces and label keys resolved. `affinity`:
-    affinity of the pod's spec; None if it has none. Source: scheduler-core spec, 5.7.
-    """
+    """With default namespaces and label keys resolved. Source: scheduler-core spec, 5.7."""
     if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
         return OwnTerms()
     wanted, unwanted = affinity.pod_affinity, affinity.pod_anti_affinity

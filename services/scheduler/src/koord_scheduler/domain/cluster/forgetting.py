@@ -17,11 +17,9 @@ class Forgetting:
         self._most = _FEWEST
 
     def is_due(self, entries: int) -> bool:
-        """Return whether a table with this number of entries must be searched now."""
         return entries > self._most
 
     def searched(self, left: int) -> None:
-        """Record that the table was searched, and that this number of entries is left."""
         self._most = max(_FEWEST, 2 * left)
 
 
@@ -33,7 +31,7 @@ class DeletedPods:
         self._forgetting = Forgetting()
 
     def seq_of(self, uid: str) -> int:
-        """Return the position of the last event of a deleted pod; 0 if the pod is not recorded as deleted."""
+        """0 if the pod is not recorded as deleted."""
         return self.seqs.get(uid, 0)
 
     def note(self, uid: str, seq: int) -> None:

@@ -18,14 +18,13 @@ class HostPort(NamedTuple):
     address: str
 
     def conflicts(self, other: "HostPort") -> bool:
-        """Return whether two pods with these ports cannot run on one node."""
         if (self.protocol, self.port) != (other.protocol, other.port):
             return False
         return self.address == other.address or ANY_ADDRESS in (self.address, other.address)
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
-    """Return the host ports of all containers of a pod, without duplicates, sorted."""
+    """Of all containers, without duplicates, sorted."""
     ports = {
         HostPort(port.protocol or "TCP", port.host_port, port.host_ip or ANY_ADDRESS)
         for container in pod.spec.containers

@@ -12,8 +12,6 @@ from koord_scheduler.domain.columns.node_columns import Demand
 
 
 class PodInfo(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """A pod as it counts on one node: its requests, class, kind and allocation."""
-
     uid: str
     demand: Demand  # The amounts that the pod takes on the node
     pod_class: PodClass | None = None  # Its equivalence class; None if only the log's ledger knows the pod
@@ -30,5 +28,5 @@ class PodInfo(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def requests(self) -> Mapping[str, int]:
-        """Return the requests from which its demand was made: milli-cores, bytes, whole units."""
+        """From which its demand was made: milli-cores, bytes, whole units."""
         return self.demand.requests

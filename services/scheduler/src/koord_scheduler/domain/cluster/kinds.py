@@ -35,18 +35,14 @@ class Question:
     skips_terminating: bool = False  # Whether pods that are being deleted are not selected
 
     def covers(self, namespace: str, labels_of: Mapping[str, Mapping[str, str]]) -> bool:
-        """Return whether the selection includes the namespace, so that pods in it may be selected. `labels_of`:
-        namespace -> its labels.
-        """
+        """Whether pods in the namespace may be selected. `labels_of`: namespace -> its labels."""
         if namespace in self.namespaces:
             return True
         chosen = self.namespace_selector
         return chosen is not None and chosen.matches(labels_of.get(namespace) or {NAME_LABEL: namespace})
 
     def is_about(self, kind: "PodKind", labels_of: Mapping[str, Mapping[str, str]]) -> bool:
-        """Return whether the selection includes pods with the namespace, labels and deletion state of this kind.
-        `labels_of`: namespace -> its labels.
-        """
+        """Whether the selection includes pods of this kind. `labels_of`: namespace -> its labels."""
         if self.selector is None or (self.skips_terminating and kind.terminating):
             return False
         return self.covers(kind.namespace, labels_of) and self.selector.matches(kind.labels)
@@ -62,8 +58,6 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class OwnTerms:
-    """The inter-pod affinity terms in the spec of a pod."""
-
     affinity: tuple[Term, ...] = ()  # Required affinity
     anti_affinity: tuple[Term, ...] = ()  # Required anti-affinity
     preferred: tuple[tuple[Term, int], ...] = ()  # Preferred terms with weights, negative for anti-affinity
@@ -85,7 +79,7 @@ class PodKind:
 
 
 def compiled(selector: LabelSelector | None) -> Selector | None:
-    """Return the label selector in a form that is fast to match. None: it is absent or malformed, and matches no pod."""
+    """In a form that is fast to match. None: it is absent or malformed, and matches no pod."""
     if selector is None:
         return None
     try:
@@ -117,9 +111,7 @@ def with_label_keys(
 
 
 def resolved_term(term: PodAffinityTerm, namespace: str, labels: Mapping[str, str]) -> Term:
-    """Return an affinity term with its default namespace and label keys filled in from the pod that has it. Source:
-    scheduler-core spec, 5.7.
-    """
+    """With default namespace and label keys filled in from the pod. Source: scheduler-core spec, 5.7."""
     selector = with_label_keys(term.label_selector, labels, term.match_label_keys, term.mismatch_label_keys)
     own = not term.namespaces and term.namespace_selector is None
     return Term(

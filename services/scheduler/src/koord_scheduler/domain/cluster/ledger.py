@@ -39,14 +39,11 @@ class Holding:
 
     @property
     def demand(self) -> Demand:
-        """Return the amounts that the pod takes on the node."""
         return self.pod_info.demand
 
 
 @dataclass(slots=True)
 class NodeLedger:
-    """The pods that hold resources of one node."""
-
     seq: int = 0  # Position in the log of the last event of `node.<name>` that is included; 0 if there is none
     holdings: dict[str, Holding] = field(default_factory=dict[str, Holding])  # Uid -> pod with its sources
 
@@ -77,14 +74,12 @@ class Ledgers:
             self._forgetting.searched(len(self._by_node))
 
     def seq(self, node: str) -> int:
-        """Return the position of the last known event of `node.<name>`; 0 if none is known. The next append names it as
-        the expected last position.
-        """
+        """Position of the last known event of `node.<name>`, which the next append expects; 0 if none is known."""
         ledger = self._by_node.get(node)
         return ledger.seq if ledger is not None else 0
 
     def advance(self, node: str, seq: int) -> bool:
-        """Whether `seq` is later than the last known ledger event of the node. If so, remember `seq` as the last one."""
+        """Whether `seq` is later than the last known ledger event of the node. If so, it becomes the last one."""
         ledger = self._of(node)
         if seq <= ledger.seq:
             return False
@@ -173,7 +168,7 @@ class Ledgers:
         return True
 
     def set_aside(self, node: str, uid: str) -> bool:
-        """Stop counting a pod on the node until `put_back`, but keep its ledger entry. Return whether it had counted."""
+        """Stop counting a pod on the node until `put_back`, but keep its ledger entry. False if it did not count."""
         ledger, row = self._by_node.get(node), self._nodes.row(node)
         holding = ledger.holdings.get(uid) if ledger is not None else None
         if holding is None or holding.is_aside or row is None:
@@ -191,21 +186,21 @@ class Ledgers:
             self._occupancy.take(row, holding.pod_info)
 
     def holders(self, node: str) -> dict[str, PodInfo]:
-        """Return uid -> pod, for the pods that count on the node; empty if there are none."""
+        """Uid -> pod, for the pods that count on the node."""
         ledger = self._by_node.get(node)
         if ledger is None:
             return {}
         return {uid: holding.pod_info for uid, holding in ledger.holdings.items() if not holding.is_aside}
 
     def pod_infos(self, node: str) -> list[PodInfo]:
-        """Return all pods that count on the node, with their requests and allocations; empty if there are none."""
+        """All pods that count on the node."""
         ledger = self._by_node.get(node)
         if ledger is None:
             return []
         return [holding.pod_info for holding in ledger.holdings.values() if not holding.is_aside]
 
     def logged(self, node: str) -> list[str]:
-        """Return the uids of the pods that the log has placed on the node, in the order in which they came."""
+        """Uids of the pods that the log has placed on the node, in the order in which they came."""
         ledger = self._by_node.get(node)
         if ledger is None:
             return []
@@ -218,7 +213,6 @@ class Ledgers:
         return tuple(uid for uid, holding in ledger.holdings.items() if not holding.is_aside)
 
     def items(self) -> ItemsView[str, NodeLedger]:
-        """Return (node name, ledger) of all nodes."""
         return self._by_node.items()
 
     def node_appeared(self, node: str) -> None:

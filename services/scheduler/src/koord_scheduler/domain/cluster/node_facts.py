@@ -22,7 +22,7 @@ class NodePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     weight: int = FULL_WEIGHT  # Factor of the node's total score in percent; 100 for a healthy node
 
     def evolve(self, event: object) -> "NodePolicy":
-        """Return the policy after an event of `nodepolicy.<name>`. Other types of events return it unchanged."""
+        """Other events than those of `nodepolicy.<name>` return it unchanged."""
         match event:
             case NodeOvercommitComputed():
                 lent = {
@@ -54,10 +54,10 @@ NO_POLICY = NodePolicy()
 
 
 def normalized(image: str) -> str:
-    """Return the image name, with `:latest` if it has neither tag nor digest."""
+    """With `:latest` if it has neither tag nor digest."""
     return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"
 
 
 def images_of(node: Node) -> dict[str, int]:
-    """Return normalized image name -> size in bytes."""
+    """Normalized image name -> size in bytes."""
     return {normalized(name): image.size_bytes for image in node.status.images for name in image.names}

@@ -21,8 +21,6 @@ _K = TypeVar("_K")
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """A kind of pods that runs somewhere."""
-
     rows: dict[int, int] = field(default_factory=dict[int, int])  # Row -> number of pods
     counters: list[Counter] = field(default_factory=list[Counter])  # The counters to which the kind belongs
 
@@ -69,12 +67,12 @@ class Population:
 
     @property
     def namespaces(self) -> Mapping[str, Mapping[str, str]]:
-        """Return namespace -> its labels."""
+        """Namespace -> its labels."""
         return self._namespaces
 
     def counter(self, *questions: Question) -> Counter:
-        """Return a counter of the pods that all of the questions select. Equal questions share a counter. It is kept up
-        to date as long as a caller holds a reference to it.
+        """A counter of the pods that all of the questions select. Equal questions share it. It is kept up to date while
+        it is referred to.
         """
         known = self._asked.get(questions)
         if known is None:
@@ -102,7 +100,6 @@ class Population:
         return DomainSums(self.counter(*questions), self._nodes.label(key))
 
     def arrive(self, row: int, kind: PodKind) -> None:
-        """Add one to the number of pods of the kind on the node at position `row`."""
         self.moves += 1
         entry = self._entries.get(kind)
         if entry is None:
@@ -113,7 +110,7 @@ class Population:
             counter.add(row, 1)
 
     def leave(self, row: int, kind: PodKind) -> None:
-        """Subtract one from the number of pods of the kind on the node at position `row`: the inverse of `arrive`."""
+        """The inverse of `arrive`."""
         self.moves += 1
         entry = self._entries[kind]
         left = entry.rows[row] - 1
@@ -131,9 +128,7 @@ class Population:
         self.moves += 1
 
     def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:
-        """Set the labels of a namespace. If they have changed, count its pods again for terms that select namespaces by
-        label.
-        """
+        """If the labels changed, its pods are counted again for terms that select namespaces by label."""
         named = {NAME_LABEL: name, **labels}
         if self._namespaces.get(name) == named:
             return
@@ -141,7 +136,6 @@ class Population:
         self._namespace_changed(name)
 
     def drop_namespace(self, name: str) -> None:
-        """Forget the labels of a deleted namespace. No-op if it is unknown."""
         if self._namespaces.pop(name, None) is not None:
             self._namespace_changed(name)
 

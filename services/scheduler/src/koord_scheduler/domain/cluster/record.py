@@ -75,11 +75,11 @@ class PodRecord:
 
     @property
     def priority(self) -> int:
-        """Return the priority of the pod, 0 if its object is unknown."""
+        """0 if its object is unknown."""
         return self.pod.spec.priority or 0 if self.pod is not None else 0
 
     def pod_info(self, allocation: Allocation = NOTHING) -> PodInfo:
-        """The pod as it counts on a node with its own requests and this allocation. Its class and kind must be known."""
+        """Pod as it counts on a node with its own requests and this allocation. Its class and kind must be known."""
         assert self.subject is not None, f"pod {self.uid} has no spec that can be read"
         return PodInfo(
             self.uid,
@@ -106,10 +106,8 @@ _DEFAULTS: Final = {CPU: DEFAULT_CPU_MILLI, MEMORY: DEFAULT_MEMORY_BYTES}
 
 
 def on_node(uid: str, pod: Pod, sort: PodSort, allocation: Allocation = NOTHING) -> PodOnNode:
-    """Return the pod in the form of the ledger event, which its node's agent reads. Equal pods share one computation.
-    `pod_on_node` computes the same value without a cache, which is too slow for thousands of placements per second.
-    `sort`: the cache that equal pods share. `allocation`: CPUs, zones, devices and Reservation that the pod got on the
-    node.
+    """In the form of the ledger event, which the node's agent reads. Equal pods share one computation in `sort`.
+    `pod_on_node` computes the same without a cache, too slowly for thousands of placements per second.
     """
     meta, qos_class = pod.metadata, pod.status.qos_class
     known = sort.on_node.get(qos_class)
@@ -119,22 +117,14 @@ def on_node(uid: str, pod: Pod, sort: PodSort, allocation: Allocation = NOTHING)
 
 
 def demand_of(nodes: NodeColumns, requests: Mapping[str, int]) -> Demand:
-    """Return the amounts that a pod takes whose requests are known only from the log. `requests`: milli-cores, bytes,
-    whole units.
-    """
+    """Of a pod whose `requests` (milli-cores, bytes, whole units) are known only from the log."""
     return nodes.demand(requests, {**_DEFAULTS, **requests})
 
 
 def pod_info_with(
     nodes: NodeColumns, pod: PodRecord, requests: Mapping[str, int], allocation: Allocation = NOTHING
 ) -> PodInfo:
-    """Return a pod as it counts on a node, with given requests and allocation.
-
-    Args:
-        pod: The pod; its class and kind are known.
-        requests: Resource -> amount that the pod takes; different from its own requests if it was resized.
-        allocation: CPUs, zones, devices and Reservation that the pod got there.
-    """
+    """`requests` are what it takes: different from its own if it was resized. Its class and kind must be known."""
     assert pod.subject is not None, f"pod {pod.uid} has no spec that can be read"
     info = pod.pod_info(allocation)
     if pod.subject.pod_class.requests != requests:

@@ -19,8 +19,6 @@ class _Written(KubeStruct):
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """The content of a pod's scheduling-hint annotation."""
-
     required: frozenset[str] = frozenset()  # The only candidate nodes; empty for all nodes
     preferred: tuple[str, ...] = ()  # Nodes that are tried first, in this order
     # Names of plugins that shall give the pod exactly the CPUs or devices that its annotations name, instead of
@@ -30,9 +28,7 @@ class Hint:
 
 
 def scheduling_hint(annotations: Mapping[str, str]) -> Hint | None:
-    """Return the hint in the annotations of a pod, or None if they have none. The internal key takes precedence over
-    its deprecated alias.
-    """
+    """None if there is none. The internal key takes precedence over its deprecated alias."""
     text = annotations.get(keys.SCHEDULING_HINT) or annotations.get(keys.SCHEDULING_HINT_ALIAS)
     if not text:
         return None

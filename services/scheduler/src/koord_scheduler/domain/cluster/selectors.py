@@ -25,7 +25,7 @@ class OwnerSelectors:
         self._controllers: dict[tuple[str, str, str], LabelSelector] = {}
 
     def put_service(self, namespace: str, name: str, selector: dict[str, str]) -> None:
-        """Set the label selector of a service. An empty selector selects no pod."""
+        """An empty selector selects no pod."""
         services = self._services.setdefault(namespace, {})
         if services.get(name) != selector:
             services[name] = selector
@@ -39,7 +39,7 @@ class OwnerSelectors:
             self._services.pop(namespace, None)
 
     def put_controller(self, kind: str, namespace: str, name: str, selector: LabelSelector | None) -> None:
-        """Set the label selector of a workload controller. None: the controller is deleted or has no selector."""
+        """None: the controller is deleted or has no selector."""
         key = (kind, namespace, name)
         if self._controllers.get(key) == selector:
             return
@@ -52,9 +52,8 @@ class OwnerSelectors:
     def selector_of(
         self, namespace: str, labels: Mapping[str, str], owners: Sequence[tuple[str, str]]
     ) -> LabelSelector | None:
-        """Return one selector that requires all selectors of a pod's services and controllers. None if there are no
-        selectors. `labels`: labels of the pod, by which services select it. `owners`: (kind, name) of the controllers
-        that own the pod.
+        """One selector that requires all selectors of a pod's services and controllers; None without any. `owners`:
+        (kind, name).
         """
         match_labels: dict[str, str] = {}
         expressions: list[LabelSelectorRequirement] = []
@@ -85,7 +84,7 @@ class DisruptionBudgets:
         self._budgets: dict[str, dict[str, _Budget]] = {}
 
     def put(self, budget: PodDisruptionBudget) -> None:
-        """Add or change a budget. A budget with an empty or malformed selector protects no pod."""
+        """A budget with an empty or malformed selector protects no pod."""
         meta, selector = budget.metadata, compiled(budget.spec.selector)
         if selector is None or not selector.requirements:
             self.drop(meta.namespace, meta.name)
@@ -96,7 +95,6 @@ class DisruptionBudgets:
         )
 
     def drop(self, namespace: str, name: str) -> None:
-        """Remove a budget. No-op if it is unknown."""
         budgets = self._budgets.get(namespace, {})
         budgets.pop(name, None)
         if not budgets:

@@ -24,11 +24,11 @@ class Counter:
 
     @property
     def position(self) -> int:
-        """Return the number of changes recorded so far: the position from which `since` returns later changes."""
+        """The number of changes recorded so far."""
         return self._base + len(self._changes)
 
     def add(self, row: int, delta: int) -> None:
-        """Add `delta` pods to the number of the node at position `row`; `delta` is negative if pods leave."""
+        """`delta` is negative if pods leave."""
         self.rows[row] += delta
         self.total += delta
         changes = self._changes
@@ -44,7 +44,6 @@ class Counter:
         return None if position < self._base else self._changes[position - self._base :]
 
     def grow(self, capacity: int) -> None:
-        """Extend the array, so that it has a place for `capacity` node positions."""
         larger = np.zeros(capacity, np.int64)
         larger[: len(self.rows)] = self.rows
         self.rows = larger
@@ -65,8 +64,8 @@ class DomainSums:
         self._column_version = -1
 
     def refresh(self, eligible: BoolArray | None = None) -> IntArray:
-        """Apply the counter's changes since the last call, and return the present `sums`. `eligible`: whether each node
-        counts, bool (N,); None for all nodes. Do not change the array in place.
+        """Apply the counter's changes since the last call. `eligible`: whether each node counts, bool (N,), not changed
+        in place; None for all nodes.
         """
         counter, column = self.counter, self.column
         is_same_base = eligible is self._eligible and self._column_version == column.version

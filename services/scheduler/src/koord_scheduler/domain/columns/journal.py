@@ -18,11 +18,10 @@ class Journal:
 
     @property
     def position(self) -> int:
-        """Return the number of entries so far, which is the position of the next entry."""
+        """The number of entries so far."""
         return self._base + len(self._rows)
 
     def record(self, row: int) -> None:
-        """Record that the node at position `row` of the node columns has changed."""
         rows = self._rows
         if len(rows) >= _LONGEST:
             forget = _LONGEST // 2

@@ -38,7 +38,7 @@ class LabelColumn:
         return self._at_values
 
     def put(self, row: int, text: str | None) -> None:
-        """Set the label's value of the node at position `row`; None if the node does not have the label."""
+        """None if the node does not have the label."""
         before: int = self.values.item(row)
         if self.texts[before] == text:
             return
@@ -53,7 +53,6 @@ class LabelColumn:
                 self._release(before)
 
     def grow(self, capacity: int) -> None:
-        """Extend the column, so that it has a place for `capacity` node positions."""
         self.values = grown_to(self.values, capacity)
         self.version += 1
 
@@ -79,9 +78,7 @@ class LabelColumn:
 
 
 def grown_to(array: NDArray[_Scalar], shape: int | tuple[int, int]) -> NDArray[_Scalar]:
-    """Return a larger copy of an array; the new elements are 0. `shape`: shape of the copy, at least that of the array
-    in each dimension.
-    """
+    """A larger copy; the new elements are 0."""
     larger = np.zeros(shape, array.dtype)
     larger[tuple(slice(length) for length in array.shape)] = array
     return larger

@@ -50,17 +50,15 @@ class LabelIndex:
         self._questions = 0
 
     def changed(self, row: int, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-        """Update the index after the labels of a node changed. `before`: its former labels; empty for a new node.
-        `after`: its present labels; empty for a deleted node.
-        """
+        """`before` is empty for a new node, `after` for a deleted one."""
         for key, index in self._keys.items():
             old, new = before.get(key), after.get(key)
             if old != new:
                 index.move(row, old, new)
 
     def rows(self, key: str, values: Iterable[str], most: int) -> set[int] | None:
-        """Return the positions of the nodes whose label `key` has one of the values. None if the key is not indexed
-        yet, or if there are more than `most` such nodes. The caller must then examine all nodes.
+        """Positions of the nodes whose label `key` has one of the values. None: the key is not indexed yet, or there
+        are more than `most`; all nodes must be examined.
         """
         index = self._index(key)
         if index is None:
@@ -74,7 +72,6 @@ class LabelIndex:
         return found
 
     def indexed(self) -> frozenset[str]:
-        """Return the label keys that are indexed at present."""
         return frozenset(self._keys)
 
     def _index(self, key: str) -> _Key | None:

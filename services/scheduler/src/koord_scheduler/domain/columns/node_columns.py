@@ -44,7 +44,7 @@ class UnofferedAmounts:
         self._amounts: dict[int, dict[str, int]] = {}
 
     def add(self, resource: str, row: int, amount: int) -> None:
-        """Add an amount, which may be negative, on the node at position `row`."""
+        """The amount may be negative."""
         amounts = self._amounts.setdefault(row, {})
         amounts[resource] = amounts.get(resource, 0) + amount
         if not amounts[resource]:
@@ -56,7 +56,7 @@ class UnofferedAmounts:
         return self.on(row).get(resource, 0)
 
     def on(self, row: int) -> Mapping[str, int]:
-        """Return resource -> amount on a node."""
+        """Resource -> amount."""
         return self._amounts.get(row, _NOTHING)
 
     def removed(self, resource: str) -> Mapping[int, int]:
@@ -148,15 +148,13 @@ class NodeColumns:
 
     @property
     def capacity(self) -> int:
-        """Return the length of every array, which grows by doubling."""
+        """The length of every array, which grows by doubling."""
         return self._capacity
 
     def row(self, name: str) -> int | None:
-        """Return the position of a node in all arrays, or None if there is no such node."""
         return self._rows.get(name)
 
     def shape_of(self, row: int) -> NodeShape:
-        """Return the properties (labels, taints, allocatable ...) of the node at this position."""
         return self._shapes[row]
 
     def labels_of(self, name: str) -> Mapping[str, str]:
@@ -307,7 +305,7 @@ class NodeColumns:
         self.weight[row] = weight
 
     def take(self, row: int, demand: Demand) -> None:
-        """Add the amounts of a pod to the requested amounts of the node at position `row`."""
+        """Add the amounts of a pod to the requested ones."""
         requested, free, non_zero = self.requested_at, self.free_at, self.non_zero_at
         for column, amount in demand.taken:
             requested[column, row] += amount
@@ -319,7 +317,7 @@ class NodeColumns:
         self.load.record(row)
 
     def give(self, row: int, demand: Demand) -> None:
-        """Subtract the amounts of a pod from the node at position `row`: the exact inverse of `take`."""
+        """The exact inverse of `take`."""
         requested, free, non_zero = self.requested_at, self.free_at, self.non_zero_at
         for column, amount in demand.taken:
             requested[column, row] -= amount
@@ -355,7 +353,7 @@ class NodeColumns:
             self.load = journal
 
     def label(self, key: str) -> LabelColumn:
-        """The values of a label key on all nodes. The column is created on first use and kept up to date from then on."""
+        """The column is created on first use and kept up to date from then on."""
         column = self._label_columns.get(key)
         if column is None:
             column = self._label_columns[key] = LabelColumn(self._capacity)
@@ -409,7 +407,6 @@ class NodeColumns:
 
 
 def row_list(rows: Rows | IntArray) -> list[int]:
-    """Return the elements of the array as a list of Python integers."""
     return rows.tolist()
 
 

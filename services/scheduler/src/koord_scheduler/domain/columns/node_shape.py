@@ -27,8 +27,8 @@ class NodeShape:
 
 
 def node_shape(node: Node) -> NodeShape:
-    """Return allocatable, labels, taints and flags of a node object. A malformed resource list counts as empty. Source:
-    scheduler-core spec, 3 (node transformers); protocol spec, 7.4.
+    """A malformed resource list counts as empty. Source: scheduler-core spec, 3 (node transformers); protocol spec,
+    7.4.
     """
     try:
         quantities = parse_resources(rename_resources(node.status.allocatable, DEPRECATED))

@@ -2,8 +2,8 @@
 
 
 def can_be_ignored(resource: str) -> bool:
-    """Return whether the configuration may exclude this resource from the fit check. It may if the resource name has a
-    domain other than kubernetes.io. Source: scheduler-core spec, 5.2 (4).
+    """By the configuration of the fit check: if the name has a domain other than kubernetes.io. Source: scheduler-core
+    spec, 5.2 (4).
     """
     domain, slash, _ = resource.partition("/")
     return bool(slash) and domain != "kubernetes.io" and not domain.endswith(".kubernetes.io")

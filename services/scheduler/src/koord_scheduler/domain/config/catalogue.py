@@ -144,9 +144,7 @@ BUILT_IN: Final[Catalogue] = MappingProxyType(
 
 
 def with_installed(installed: Mapping[str, KnownPlugin], catalogue: Catalogue = BUILT_IN) -> Catalogue:
-    """Return the catalogue with the installed plugins (name -> entry) added at its end. Raises ValueError: an installed
-    plugin has the name of a built-in one.
-    """
+    """With the installed plugins (name -> entry) at its end. Raises ValueError: one has the name of a built-in one."""
     taken = sorted(installed.keys() & catalogue.keys())
     if taken:
         raise ValueError(f"an installed plugin may not be called {', '.join(taken)}: that is built in")

@@ -53,7 +53,7 @@ class EffectiveProfile:
     args: Mapping[str, WireModel]  # Plugin -> arguments, for every plugin that takes arguments and runs at some point
 
     def args_of(self, plugin: str, kind: type[A]) -> A:
-        """Return the arguments of a plugin, or the default arguments if it does not run in this profile."""
+        """The default arguments if it does not run in this profile."""
         args = self.args.get(plugin, None)
         if args is None:
             return kind()
@@ -88,11 +88,10 @@ class EffectiveConfiguration:
     ignored: tuple[Ignored, ...] = ()  # Settings that have no effect, with the reason
 
     def profile(self, scheduler_name: str) -> EffectiveProfile | None:
-        """Return the profile that schedules pods of this scheduler name; None if there is none."""
         return next((profile for profile in self.profiles if profile.scheduler_name == scheduler_name), None)
 
     def args(self, kind: type[A]) -> A:
-        """The arguments of type `kind` from the first profile that has them. Without one, return the default arguments."""
+        """From the first profile that has them, otherwise the default arguments."""
         every = (args for profile in self.profiles for args in profile.args.values())
         return next((args for args in every if isinstance(args, kind)), None) or kind()
 
@@ -109,10 +108,9 @@ class EffectiveConfiguration:
 
 
 def effective_configuration(text: bytes, catalogue: Catalogue = BUILT_IN) -> EffectiveConfiguration:
-    """Read, check and complete a configuration file. `text`: YAML or JSON: a KubeSchedulerConfiguration, or a ConfigMap
-    that contains one. `catalogue`: the plugins that the configuration may name. Raises InvalidInput: the text contains
-    no configuration, or more than one; InvalidConfiguration: the configuration has problems; each has field, rule and
-    value. Source: scheduler-core spec, 4, rules 1 to 5.
+    """Read, check and complete a configuration file, YAML or JSON: a KubeSchedulerConfiguration, or a ConfigMap that
+    contains one. Raises InvalidInput: the text contains no configuration, or more than one; InvalidConfiguration: it
+    has problems; each has field, rule and value. Source: scheduler-core spec, 4, rules 1 to 5.
     """
     document, place = configuration_document(text)
     written, problems = _whole(document)

@@ -80,11 +80,10 @@ class Merged:
 
 
 def merge_plugins(written: Plugins, catalogue: Catalogue) -> tuple[Merged, list[InvalidInput]]:
-    """Merge a profile's changes with the default plugins. The multiPoint set is the default set with the profile's
-    changes. The order at an extension point is: plugins that both the point and multiPoint name, in the point's order;
-    then the other plugins of multiPoint; then the other plugins of the point. `written`: the plugins that the profile
-    enables and disables. `catalogue`: all plugins that may be named. Returns (the plugins that run, without unknown
-    names; the problems, with paths below `plugins`).
+    """The multiPoint set is the default set with the profile's changes. The order at an extension point is: plugins
+    that both the point and multiPoint name, in the point's order; then the other plugins of multiPoint; then the other
+    plugins of the point. Returns (the plugins that run, without unknown names; the problems, with paths below
+    `plugins`).
     """
     multi = [plugin for plugin in _multi_point(written.multi_point, catalogue) if plugin.name in catalogue]
     order: dict[Point, tuple[str, ...]] = {}

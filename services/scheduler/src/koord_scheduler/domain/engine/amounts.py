@@ -26,8 +26,8 @@ class Needs(NamedTuple):
     amounts: tuple[tuple[int, int], ...]
 
     def left(self, nodes: NodeColumns, row: int, rivals: Iterable[PodInfo] = ()) -> dict[int, int]:
-        """Return resource column -> amount that would stay free on a node with the pod and the rivals on it. The pod
-        fits if no amount is negative. `rivals`: further pods that count on the node, such as nominated ones.
+        """Resource column -> amount that would stay free with the pod and the `rivals` (such as nominated pods) on the
+        node. The pod fits if none is negative.
         """
         left = {column: nodes.free.item(column, row) - amount for column, amount in self.amounts}
         for rival in rivals:
@@ -45,9 +45,8 @@ def needs_of(engine: Engine, subject: Subject) -> Needs:
 
 
 def only_amounts_refuse(engine: Engine, subject: Subject, accounting: NodeAccounting) -> bool:
-    """Return whether a node can refuse pods of the subject only because of the requests of the pods on it. If True, a
-    trial may add and subtract amounts instead of calling every plugin. `accounting`: the node accounting. Its followers
-    (plugins with sums of their own) state whether these sums may refuse the pod.
+    """Whether a node can refuse pods of the subject only because of the requests of the pods on it. Then a trial may
+    add and subtract amounts instead of calling every plugin.
     """
     followers = accounting.every_follower()
     if engine.cross_node_filters(subject).filters or any(each.may_refuse(subject.pod_class) for each in followers):
@@ -60,14 +59,12 @@ def only_amounts_refuse(engine: Engine, subject: Subject, accounting: NodeAccoun
 
 
 def suffices(left: dict[int, int]) -> bool:
-    """Return whether a pod fits: no amount in a result of `Needs.left` is negative."""
+    """No amount in a result of `Needs.left` is negative."""
     return all(amount >= 0 for amount in left.values())
 
 
 def move(left: dict[int, int], pod_info: PodInfo, sign: int) -> None:
-    """Add the requests of a pod to free amounts, or subtract them. `left`: resource column -> free amount; changed in
-    place. `sign`: 1 if the pod leaves the node, -1 if it comes.
-    """
+    """Change free amounts in place. `sign`: 1 if the pod leaves the node, -1 if it comes."""
     for column, amount in pod_info.demand.taken:
         if column in left:
             left[column] += sign * amount

@@ -33,18 +33,14 @@ class Refusals(NamedTuple):
 
 
 def refused_by(index: int, codes: IntArray, statuses: IntArray) -> IntArray:
-    """The filter statuses after one more filter. A feasible node that this filter refuses gets its status. `codes`:
-    code of the filter for each node, int64 (K,); 0 passes. `statuses`: filter status of each node before, int64 (K,).
-    """
+    """A feasible node that this filter refuses gets its status. `codes`: 0 passes. All arrays are int64 (K,)."""
     return np.where((statuses == FEASIBLE) & (codes != 0), codes | ((index + 1) << CODE_BITS), statuses)
 
 
 def refusals_of(
     statuses: IntArray, filters: Sequence[FilterPlugin], pod: PodClass, nodes: NodeColumns
 ) -> list[Refusals]:
-    """Return the refused nodes by plugin and reason, from filter statuses. `statuses`: filter status of every position,
-    int64 (N,).
-    """
+    """The refused nodes by plugin and reason. `statuses`: of every position, int64 (N,)."""
     found: list[Refusals] = []
     for status in row_list(np.unique(statuses[statuses > FEASIBLE])):
         plugin = filters[(status >> CODE_BITS) - 1]
@@ -62,9 +58,7 @@ def refusals_of(
 def explained(
     counts: Mapping[int, int], filters: Sequence[FilterPlugin], pod: PodClass, nodes: NodeColumns
 ) -> list[PluginExclusion]:
-    """Return the number of nodes that each plugin refused, and the reasons, in the order of the filters. A filter that
-    refused no node has no entry. `counts`: filter status -> number of nodes.
-    """
+    """In filter order; a filter that refused no node has no entry. `counts`: filter status -> number of nodes."""
     excluded = [0] * len(filters)
     reasons: list[dict[str, int]] = [{} for _ in filters]
     for status in sorted(counts):
@@ -120,9 +114,7 @@ class RowAnswers:
         self.raw_at: list[memoryview | None] = [None] * scores
 
     def store_raw(self, index: int, rows: Rows, values: IntArray | None) -> None:
-        """Store a plugin's raw scores for some nodes. `rows`: positions of the nodes, shape (K,). `values`: raw scores,
-        int64 (K,); None if all are 0.
-        """
+        """`values`: raw scores, int64 (K,); None if all are 0."""
         raw = self.raw[index]
         if raw is None:
             if values is None:
@@ -145,7 +137,7 @@ class Answers:
         self._shapes: OrderedDict[bytes, RowAnswers] = OrderedDict()
 
     def passing(self, pod: PodClass, rows: Rows) -> Rows:
-        """Return the positions of the nodes at `rows` that pass every filter for the class. The result is not cached."""
+        """The positions of the nodes at `rows` that pass every filter for the class. The result is not cached."""
         nodes = self.nodes
         rows = rows[nodes.alive[rows]]
         for _, plugin in self.asked.of(pod).filters:
@@ -157,7 +149,7 @@ class Answers:
         return rows
 
     def passes(self, pod: PodClass, row: int) -> bool:
-        """Return whether the node at position `row` passes every filter now. Pods that are on the node on trial count."""
+        """Whether the node passes every filter now. Pods that are on the node on trial count."""
         if pod.shape_key not in self._shapes:
             return len(self.passing(pod, np.array([row], np.intp))) > 0
         if not self.suits(pod, row):
@@ -197,8 +189,8 @@ class Answers:
         return answers
 
     def ask(self, reads: Reads, pod: PodClass, rows: Rows, into: RowAnswers) -> None:
-        """Call the plugins that read the shape of nodes, or those that read their load, and store the results. The
-        filter status of a node names the first plugin that refuses it. `rows`: positions of the nodes, shape (K,).
+        """Call the plugins that read the shape of nodes, or those that read their load. The filter status of a node
+        names the first plugin that refuses it.
         """
         filters, scores = self.asked.of(pod).by_reads[reads]
         nodes = self.nodes

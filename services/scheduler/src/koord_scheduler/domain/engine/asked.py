@@ -82,10 +82,10 @@ class AskedPlugins:
 
 
 def row_filter_of(plugin: Plugin) -> RowFilterPlugin | None:
-    """Return the plugin if it is a filter that can evaluate one node without arrays, otherwise None."""
+    """None if it is no filter that can evaluate one node without arrays."""
     return cast("RowFilterPlugin", plugin) if declares(plugin, points.ROW_FILTER) else None
 
 
 def row_score_of(plugin: Plugin) -> RowScorePlugin | None:
-    """Return the plugin if it is a score that can evaluate one node without arrays, otherwise None."""
+    """None if it is no score that can evaluate one node without arrays."""
     return cast("RowScorePlugin", plugin) if declares(plugin, points.ROW_SCORE) else None

@@ -63,7 +63,6 @@ class _Earlier:
         self.told: dict[int, list[PluginExclusion]] = {}
 
     def refresh(self) -> None:
-        """Evaluate the rows that changed since the last call."""
         nodes = self._nodes
         if self._position == nodes.shape.position and len(self.status) == nodes.capacity:
             return
@@ -105,7 +104,7 @@ class _Later(NamedTuple):
 
 
 class CandidateViews:
-    """Makes views of few candidate nodes, for pods whose node selector or affinity allows only these. One per profile."""
+    """Makes views of few candidate nodes, for pods whose selector or affinity allows only these. One per profile."""
 
     def __init__(self, nodes: NodeColumns, profile: Profile, asked: AskedPlugins) -> None:
         self.nodes = nodes
@@ -202,11 +201,9 @@ class CandidateView:
 
     @property
     def feasible(self) -> int:
-        """Return the number of nodes that pass every filter."""
         return len(self._feasible)
 
     def feasible_rows(self) -> Rows:
-        """Return the positions of the nodes that pass every filter, ascending."""
         return np.array(self._feasible, np.intp)
 
     def exclusions(self) -> list[PluginExclusion]:
@@ -219,9 +216,7 @@ class CandidateView:
         return told
 
     def best(self, count: int, seed: int) -> list[int]:
-        """Return the positions of the `count` best feasible nodes, best first. `seed`, a hash of the pod, decides among
-        equal totals; see `ranking`.
-        """
+        """See `View.best`."""
         if len(self._feasible) == 1:
             self._weigh_one(self._feasible[0])
             return self._feasible[:]

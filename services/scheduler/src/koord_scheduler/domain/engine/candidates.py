@@ -51,10 +51,9 @@ class FreeIndex:
         self._resources: dict[int, _Resource] = {}
 
     def rows(self, demand: Iterable[tuple[int, int]], most: int) -> list[int] | None:
-        """Return the positions of all nodes that may have room, ascending. None if there are more than `most`, or if
-        `demand` is empty. Only the resource for which the fewest nodes qualify is considered. So the result contains
-        every node with room, and possibly nodes without room. `demand`: (resource column of `NodeColumns`, amount) of
-        each resource that must be free.
+        """Positions of all nodes that may have room, ascending. None if there are more than `most`, or if `demand` is
+        empty. Only the resource for which the fewest nodes qualify is considered, so some may lack room. `demand`:
+        (resource column, amount).
         """
         fewest: list[set[int]] | None = None
         for column, amount in demand:

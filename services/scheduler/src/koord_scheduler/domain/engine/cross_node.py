@@ -80,11 +80,9 @@ MOST_DOMAINS: Final = 32
 
 
 def best_by_domain(view: View, cross_node: DomainFilters, seed: int, count: int) -> Choice | None:
-    """Return the `count` best nodes by comparing the best nodes of each topology domain; None if impossible. It is
-    impossible while the label's values or all nodes have just changed, if the label has too many values, or if a score
-    needs all nodes. It is also impossible if a domain is refused and scores are normalized over the feasible nodes.
-    Then the caller examines every node. `cross_node`: filters and scores that give all nodes of a domain the same
-    result. `seed`: hash of the pod, 64 bits, which decides among equal totals (`ranking`).
+    """The `count` best nodes by comparing the best nodes of each topology domain; None if impossible: while the label's
+    values or all nodes have just changed, if the label has too many values, or if a score needs all nodes. Also if a
+    domain is refused and scores are normalized over the feasible nodes. Then the caller examines every node.
     """
     if len(cross_node.label.texts) > MOST_DOMAINS:
         return None

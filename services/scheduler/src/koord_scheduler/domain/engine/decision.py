@@ -15,16 +15,12 @@ from koord_scheduler.domain.columns.node_columns import Rows
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The engine found a node for the pod."""
-
     node: str
     row: int
     explanation: PlacementExplanation  # Why this node: its scores, and how many nodes were refused for which reasons
 
 
 class Unschedulable(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The engine found no feasible node for the pod."""
-
     message: str  # One sentence for the user
     explanation: PlacementExplanation  # Which plugin refused how many nodes
 
@@ -33,9 +29,9 @@ Decision = Placed | Unschedulable
 
 
 def fit_error(explanation: PlacementExplanation) -> str:
-    """One sentence that tells why no node is feasible. Example: `0/5 nodes are available: 2 node(s) were unschedulable,
-    3 Insufficient cpu.` Each distinct reason has one entry with its number of nodes. The entries are sorted as texts.
-    If no node was considered, the sentence says that the cluster has no nodes. Source: scheduler-core spec, 1.4.
+    """Why no node is feasible, such as `0/5 nodes are available: 2 node(s) were unschedulable, 3 Insufficient cpu.`
+    Each distinct reason has one entry with its number of nodes; the entries are sorted as texts. If no node was
+    considered, it says that the cluster has no nodes. Source: scheduler-core spec, 1.4.
     """
     if explanation.nodes_considered == 0:
         return "0/0 nodes are available: the cluster has no nodes."

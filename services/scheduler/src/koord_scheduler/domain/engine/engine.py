@@ -95,9 +95,8 @@ class Engine:
     def decide(
         self, subject: Subject, uid: str, based_on: BasedOn, restriction: Restriction = UNRESTRICTED
     ) -> Decision:
-        """Return the feasible node with the best total score, or why no node is feasible. `uid`: uid of the pod. Its
-        hash with the node's name decides between equal totals, the same in a replay. `based_on`: positions of the log
-        that the state contains.
+        """The feasible node with the best total score, or why there is none. The hash of `uid` with the node's name
+        decides between equal totals, the same in a replay. `based_on`: positions of the log that the state contains.
         """
         cross_node, seed = self.cross_node_filters(subject), text_hash(uid)
         sampled = self._sample(subject, cross_node, restriction, uid, based_on)

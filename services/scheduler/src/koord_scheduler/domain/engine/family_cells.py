@@ -94,7 +94,6 @@ class Cells:
         return self.nodes.load is self._load
 
     def cell_of(self, row: int) -> int:
-        """Return the index of the cell (nodes with equal results) that contains the node at position `row`."""
         return self._cell_of[row]
 
     def fixed(self, row: int) -> int:

@@ -124,9 +124,7 @@ class Member:
         return self._cells.is_recorded()
 
     def choice(self, count: int, seed: int) -> Choice:
-        """Return the `count` best nodes for pods of the class. `seed`: hash of the pod, which decides among equal
-        totals; see `ranking`.
-        """
+        """The `count` best nodes for pods of the class. `seed`: see `ranking`."""
         cells = self._cells
         cells.refresh()
         known = len(cells.cells)
@@ -142,8 +140,8 @@ class Member:
         return Choice(feasible, best, [self._scored(row) for row in best], exclusions)
 
     def _best(self, totals: IntArray, seed: int, count: int) -> list[int]:
-        """Return the positions of the `count` best nodes, best first. `totals`: total of the best node of each cell,
-        int64 (M,); below 0 without one. `seed`: hash of the pod.
+        """Positions of the `count` best nodes, best first. `totals`: of the best node of each cell, int64 (M,); below 0
+        without one.
         """
         cells = self._cells
         row_at, known = cells.nodes.row_at, len(totals)

@@ -197,9 +197,7 @@ class Framework:
         return candidates
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
-        """Call `reserve` of all plugins. If one rejects the pod, undo those before it in reverse order. Returns what
-        the plugins together allocate to the pod, or the rejection.
-        """
+        """Call `reserve` of all plugins. If one rejects the pod, undo those before it in reverse order."""
         contributions: list[Allocation] = []
         plugins = self.plugins_for(pod).at(RESERVE)
         for index, plugin in enumerate(plugins):
@@ -213,9 +211,9 @@ class Framework:
         return combined(contributions) if contributions else NOTHING
 
     def unreserve(self, pod: PodRecord, node: str, *, caused_by: str = "") -> list[tuple[str, Sequence[str]]]:
-        """Call `unreserve` of all plugins in reverse order, also of plugins that no longer concern the pod. `node`:
-        name of the node that it was assumed on. `caused_by`: name of a plugin that has undone its own reservation
-        already and is not called; "" for none. Returns (plugin, uids of pods at Permit that lose their nodes as well).
+        """Call `unreserve` of all plugins in reverse order, also of plugins that no longer concern the pod.
+        `caused_by`: name of a plugin that has undone its own reservation already and is not called; "" for none.
+        Returns (plugin, uids of pods at Permit that lose their nodes as well).
         """
         rejected: list[tuple[str, Sequence[str]]] = []
         for plugin in reversed(self.profile.plugins.at(RESERVE)):
@@ -256,7 +254,6 @@ class Framework:
         return any(plugin.before_failure(pod, message) for plugin in self.plugins_for(pod).at(BEFORE_FAILURE))
 
     def after_failure(self, pod: PodRecord, message: str) -> None:
-        """Call the AfterFailure plugins for a failed attempt."""
         for plugin in self.plugins_for(pod).at(AFTER_FAILURE):
             plugin.after_failure(pod, message)
 
@@ -313,7 +310,7 @@ class Frameworks:
         return found
 
     def of(self, pod: Pod) -> Framework | None:
-        """Return the framework for a pod's scheduler name, or None if the pod belongs to another scheduler."""
+        """None if the pod belongs to another scheduler."""
         return self._by_name.get(scheduler_name_of(pod))
 
     @staticmethod
@@ -324,19 +321,19 @@ class Frameworks:
         return framework
 
     def all(self) -> list[Framework]:
-        """Return the frameworks of all profiles, each once."""
+        """Each once."""
         return list(dict.fromkeys(self._by_name.values()))
 
     def engines(self) -> list[Engine]:
-        """Return the engines of all profiles, each once."""
+        """Each once."""
         return [framework.engine for framework in self.all()]
 
     def profile_of(self, subject: Subject) -> Framework:
-        """Return the framework that schedules the subject. Raise KeyError if the subject is another scheduler's."""
+        """Raises KeyError if the subject is another scheduler's."""
         return self._by_name[subject.profile]
 
     def engine_of(self, subject: Subject) -> Engine:
-        """Return the engine that schedules the subject. Raise KeyError if the subject is another scheduler's."""
+        """Raises KeyError if the subject is another scheduler's."""
         return self._by_name[subject.profile].engine
 
     def fold(self, event: Event, stored: StoredEvent) -> bool:
@@ -347,7 +344,7 @@ class Frameworks:
         return any(answers)
 
     def observe(self, node: str, report: NodeUsageReported) -> bool:
-        """Pass a usage report to the Observe plugins. Return whether it may make waiting pods schedulable on the node."""
+        """Pass a usage report to the Observe plugins. Return whether it may make waiting pods schedulable there."""
         answers = [plugin.observe(node, report) for plugin in self._observing]
         return any(answers)
 

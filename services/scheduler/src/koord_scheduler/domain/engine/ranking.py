@@ -30,13 +30,12 @@ HashArray = NDArray[np.uint64]
 def best_of(
     totals: IntArray, hashes: HashArray, seed: int, count: int, rows: NDArray[np.intp] | None = None
 ) -> list[int]:
-    """Return the indexes of the `count` greatest totals, best first. Totals below 0 are not candidates. Equal totals
-    are ordered by the distance of their hash from `seed` on a ring of 64-bit numbers.
+    """The indexes of the `count` greatest totals, best first; totals below 0 are not candidates. Equal totals are
+    ordered by the distance of their hash from `seed` on a ring of 64-bit numbers.
 
     Args:
         totals: int64 (N,).
         hashes: Hashes of the node names, uint64 (M,).
-        seed: Hash of the pod, 64 bits.
         rows: (N,) the index in `hashes` of each total. None: totals and hashes have the same order.
     """
     chosen: list[int] = []
@@ -72,21 +71,13 @@ class Ranking:
         return self._size
 
     def append(self, total: int, places: list[int]) -> None:
-        """Add nodes with one total, which must be greater than all totals in the ranking. `places`: hashes of their
-        names, ascending.
-        """
+        """Add nodes with one total, greater than all in the ranking. `places`: hashes of their names, ascending."""
         self._buckets[total] = places
         self.levels.append(total)
         self._size += len(places)
 
     def move(self, place: int, before: int, after: int) -> None:
-        """Change the total of a node, add a node, or remove one.
-
-        Args:
-            place: Hash of its name, which orders equal totals.
-            before: Its total until now; INFEASIBLE if it was not in the ranking.
-            after: Its new total; INFEASIBLE removes it from the ranking.
-        """
+        """Change the total of a node, whose name has the hash `place`. INFEASIBLE: it is not in the ranking."""
         self._size += (after >= 0) - (before >= 0)
         if before >= 0:
             bucket = self._buckets[before]
@@ -103,9 +94,8 @@ class Ranking:
                 insort(joined, place)
 
     def nearest(self, level: int, seed: int, count: int) -> list[int]:
-        """Return the name hashes of the `count` nodes with one total that follow `seed` on the ring, nearest first. If
-        fewer than `count` nodes have this total, return all of them. `level`: the total; the ranking must have it.
-        `seed`: hash of the pod.
+        """Name hashes of the `count` nodes with the total `level` (the ranking must have it) that follow `seed` on the
+        ring, nearest first; all of them if they are fewer.
         """
         bucket = self._buckets[level]
         first = bisect_left(bucket, seed)
@@ -114,7 +104,7 @@ class Ranking:
         return places
 
     def best(self, seed: int, count: int) -> list[int]:
-        """The positions of the `count` best nodes, best first. `seed`, a hash of the pod, decides among equal totals."""
+        """Positions of the `count` best nodes, best first."""
         chosen: list[int] = []
         row_at = self._row_at
         for level in reversed(self.levels):
@@ -134,13 +124,8 @@ def on_ring(places: list[int], seed: int) -> list[int]:
 def rankings_by(
     groups: NDArray[np.integer], totals: IntArray, hashes: HashArray, row_at: Mapping[int, int]
 ) -> dict[int, Ranking]:
-    """Return group number -> ranking of the feasible nodes of this group. A group without such nodes has no entry.
-
-    Args:
-        groups: Group number of each node, (N,).
-        totals: Total of each node, int64 (N,); below 0 if it is not feasible.
-        hashes: Hashes of the node names, uint64 (N,).
-        row_at: Hash of a name -> position of the node.
+    """Group number -> ranking of the feasible nodes of this group. A group without such nodes has no entry. `groups`
+    (N,), `totals` int64 (N,), below 0 if not feasible, `hashes` uint64 (N,): by position of the node.
     """
     feasible = np.flatnonzero(totals >= 0)
     order = feasible[np.lexsort((hashes[feasible], totals[feasible], groups[feasible]))]
@@ -161,13 +146,8 @@ def rankings_by(
 def best_of_groups(
     rankings: Mapping[int, Ranking], added: Sequence[int], row_at: Mapping[int, int], seed: int, count: int
 ) -> list[int]:
-    """Return the positions of the `count` best nodes of all groups, best first.
-
-    Args:
-        rankings: Group number -> ranking of its nodes.
-        added: Group number -> amount to add to the totals in its ranking; the sums are at least 0.
-        row_at: Hash of a name -> position of the node.
-        seed: Hash of the pod, 64 bits, which decides among equal totals.
+    """Positions of the `count` best nodes of all groups, best first. `added`: group number -> amount to add to the
+    totals in its ranking; the sums are at least 0.
     """
     heads: list[tuple[int, int]] = [
         (each.levels[-1] + added[group], group) for group, each in rankings.items() if each.levels

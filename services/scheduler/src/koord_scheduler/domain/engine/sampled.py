@@ -32,15 +32,11 @@ _FIRST_CHUNK: Final = 128
 
 
 def feasible_nodes_to_find(nodes: int, percentage_of_nodes_to_score: int) -> int:
-    """Return the number of feasible nodes after which the search stops.
+    """After how many feasible nodes the search stops.
 
         fewer than 100 nodes: all;  else max(100, N * p // 100), p as configured; if that is 0: max(5, 50 - N // 125)
 
-    Args:
-        nodes: N. If PreFilter restricts the nodes, their number.
-        percentage_of_nodes_to_score: As configured, 0..100.
-
-    Source: vectors scheduler/node_sampling
+    N (`nodes`) are those that PreFilter leaves; p is 0..100. Source: vectors scheduler/node_sampling.
     """
     if nodes < MIN_FEASIBLE_NODES:
         return nodes
@@ -144,15 +140,8 @@ def search(
 ) -> None:
     """Examine nodes in growing steps, which `look` collects, until enough of them are feasible or none is left. With
     random relaxation, the search also stops at 100 feasible nodes or more, if the last 50 of them were no better than
-    the best one before.
-
-    Args:
-        look: The view that collects the examined nodes.
-        sampling: Number of feasible nodes after which the search ends.
-        first: Positions of nodes that are examined in any case, before all others.
-        seed: Number that determines the node at which the search starts.
-        sifted: Returns the positions of examined nodes that are feasible after all filters, in the order of
-            examination.
+    the best one before. The nodes of `first` are examined in any case, before all others. `sifted`: returns the
+    positions of examined nodes that are feasible after all filters, in the order of examination.
     """
     wanted = sampling.wanted(len(nodes))
     for rows in _chunks(nodes, list(first), seed):

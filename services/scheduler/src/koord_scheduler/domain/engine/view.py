@@ -55,27 +55,25 @@ class View:
 
     @property
     def feasible(self) -> int:
-        """Return the number of nodes that pass every filter."""
         return self._counts.get(FEASIBLE, 0)
 
     def feasible_rows(self) -> Rows:
-        """Return the positions of the nodes that pass every filter, ascending. Callers must not change the array."""
+        """Ascending. Callers must not change the array."""
         if self._feasible_rows is None:
             self._feasible_rows = np.flatnonzero(self._scores.load.status == FEASIBLE)
         return self._feasible_rows
 
     def is_feasible(self, row: int) -> bool:
-        """Return whether the node at position `row` passes every filter."""
         return self._scores.load.status.item(row) == FEASIBLE
 
     def exclusions(self) -> list[PluginExclusion]:
-        """Return how many nodes each plugin refused and why, in filter order."""
+        """In filter order."""
         if self._exclusions is None:
             self._exclusions = explained(self._counts, self._filters, self._pod, self.nodes)
         return self._exclusions
 
     def resolvable(self) -> Rows:
-        """Return the positions of refused nodes for which preemption might help."""
+        """Positions of refused nodes for which preemption might help."""
         statuses = self._scores.load.status
         found: list[Rows] = []
         for index, plugin in enumerate(self._filters):
@@ -85,15 +83,12 @@ class View:
         return np.sort(np.concatenate(found)) if found else np.zeros(0, np.intp)
 
     def refusals(self) -> list[Refusals]:
-        """Return the refused nodes by plugin and reason."""
         return refusals_of(self._scores.load.status, self._filters, self._pod, self.nodes)
 
     # --- who is best -------------------------------------------------------------------------------------------------
 
     def best(self, count: int, seed: int) -> list[int]:
-        """Return the positions of the `count` best feasible nodes, best first. `seed`, a hash of the pod, decides among
-        equal totals; see `ranking`.
-        """
+        """Positions of the `count` best feasible nodes, best first. `seed`, a hash of the pod: see `ranking`."""
         return self.totals.best(count, seed)
 
     @property
@@ -108,8 +103,8 @@ class View:
         return [NodeScore(names[row], totals.of(row), part_of(row, parts[totals.group_of(row)])) for row in rows]
 
     def totals_among(self, rows: Rows) -> tuple[IntArray, Bounds]:
-        """Return totals of some feasible nodes, normalized over these nodes alone. Returns (totals, int64 (K,); range
-        of the raw scores for each plugin, for `parts`).
+        """Totals of some feasible nodes, normalized over these alone, int64 (K,), and the range of the raw scores for
+        each plugin.
         """
         scores = self._scores
         bounds = scores.bounds_over(rows)
@@ -124,7 +119,6 @@ class View:
     # --- judging what changed ----------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Evaluate the nodes that changed since the last call."""
         nodes, scores = self.nodes, self._scores
         if scores.load.position == nodes.load.position and len(scores.load.status) == nodes.capacity:
             return
@@ -167,9 +161,7 @@ class View:
         totals.put_many(rows, np.where(load.status[rows] == FEASIBLE, fixed, INFEASIBLE), groups)
 
     def _evaluate_singly(self, rows: Iterable[int]) -> bool:
-        """Evaluate rows one by one without arrays: a placement changes one row. Return False if that is not possible,
-        because a plugin needs arrays.
-        """
+        """Evaluate rows without arrays: a placement changes one row. False if a plugin needs arrays."""
         scores, totals = self._scores, self.totals
         if self._row_functions is None or len(self._shape_fixed) == 0:
             return False
@@ -257,7 +249,7 @@ class Views:
         return pod in self._views
 
     def of(self, pod: PodClass) -> View:
-        """Return the view of a class, after nodes that have changed since its last use were evaluated again."""
+        """After nodes that have changed since its last use were evaluated again."""
         if not self._keep:
             self._views.clear()
         view = self._views.get(pod)

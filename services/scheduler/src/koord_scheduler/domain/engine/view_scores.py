@@ -52,11 +52,10 @@ class Scores:
         ]
 
     def groups(self) -> Groups:
-        """Return empty `Groups` for the plugins of `ranged`."""
         return Groups([(index, *self._scores[index]) for index in self.ranged()])
 
     def groups_of(self, groups: Groups, rows: Rows) -> IntArray:
-        """The number of the group to which each node belongs, int64 (K,). `rows`: positions of the nodes, shape (K,)."""
+        """The number of the group of each node, int64 (K,)."""
         raws = [raw[rows] for place in groups.places if (raw := self.raw(place)) is not None]
         return groups.ids_of(raws, len(rows))
 
@@ -69,9 +68,7 @@ class Scores:
         )
 
     def fixed(self, reads: Reads, rows: Rows) -> IntArray:
-        """Return for each node the sum of weighted scores over plugins that do not normalize, int64 (K,). `reads`: only
-        plugins that read this: shape or load. `rows`: positions of the nodes, shape (K,).
-        """
+        """For each node the sum of weighted scores over plugins that do not normalize and read `reads`, int64 (K,)."""
         total = np.zeros(len(rows), np.int64)
         for index, (plugin, weight) in enumerate(self._scores):
             if plugin.reads is reads and not plugin.normalizes and index in self._asked:
@@ -81,9 +78,7 @@ class Scores:
         return total
 
     def bounds_over(self, rows: Rows) -> Bounds:
-        """Return (least, greatest) raw score over the nodes at `rows` for each plugin. (0, 0) if the plugin does not
-        normalize.
-        """
+        """(Least, greatest) raw score over these nodes for each plugin; (0, 0) if the plugin does not normalize."""
         bounds: Bounds = []
         for index, (plugin, _) in enumerate(self._scores):
             raw = self.raw(index)
@@ -95,8 +90,8 @@ class Scores:
         return bounds
 
     def weighted(self, rows: Rows, bounds: Bounds) -> IntArray:
-        """Return the sum of weight * normalized score over all plugins for each node, int64 (K,). `rows`: positions of
-        the nodes, shape (K,). `bounds`: range of the raw scores for each plugin, from `bounds_over`.
+        """For each node the sum of weight * normalized score over all plugins, int64 (K,). `bounds`: from
+        `bounds_over`.
         """
         total = np.zeros(len(rows), np.int64)
         for index, (plugin, weight) in enumerate(self._scores):
@@ -128,8 +123,8 @@ class Scores:
         return parts
 
     def part_of(self, row: int, of_group: dict[str, int]) -> dict[str, int]:
-        """Return plugin -> weighted score for one feasible node, normalized over all feasible nodes. `of_group`: plugin
-        -> weighted score of its group, from the plugins that normalize.
+        """Plugin -> weighted score for one feasible node, normalized over all feasible nodes. `of_group`: that of its
+        group.
         """
         plan = self._plan
         if plan is None:

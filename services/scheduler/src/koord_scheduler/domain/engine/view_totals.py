@@ -50,9 +50,7 @@ class Groups:
         return group
 
     def ids_of(self, raws: Sequence[IntArray], count: int) -> IntArray:
-        """Return the group number of each of `count` nodes, int64 (K,). `raws`: for each plugin of `places`, the raw
-        scores of the nodes, int64 (K,).
-        """
+        """Group numbers of `count` nodes, int64 (K,). `raws`: for each plugin of `places`, raw scores int64 (K,)."""
         if not raws or count == 0:
             return np.zeros(count, np.int64)
         codes = raws[0]  # numbers instead of tuples: sorting tuples takes 20 times as long
@@ -171,7 +169,6 @@ class Totals:
         return self._fixed[rows]
 
     def group_of(self, row: int) -> int:
-        """Return the group number of the feasible node at position `row`."""
         return self._group_of.item(row)
 
     def put(self, row: int, fixed: int, group: int = 0) -> None:
@@ -190,13 +187,7 @@ class Totals:
                 self.groups.moved(group, 1)
 
     def put_many(self, rows: Rows, fixed: IntArray, groups: IntArray) -> None:
-        """Set the fixed parts and the groups of some nodes.
-
-        Args:
-            rows: Positions of the nodes, shape (K,).
-            fixed: Their fixed parts, int64 (K,).
-            groups: Their group numbers, int64 (K,).
-        """
+        """All arrays have shape (K,), int64 except `rows`."""
         is_kept = self._rankings is not None or self._parted is not None
         if is_kept and 8 * len(rows) < len(self._nodes):
             for row, value, group in zip(row_list(rows), row_list(fixed), row_list(groups), strict=True):
@@ -218,14 +209,12 @@ class Totals:
             self._searches = 0
 
     def settle(self) -> None:
-        """Compute the scores of the groups again. The caller does so once after several calls of `put` or `put_many`."""
+        """Compute the scores of the groups again, once after several calls of `put` or `put_many`."""
         if self.groups.settle():
             self._parted = None
 
     def best(self, count: int, seed: int) -> list[int]:
-        """Return the positions of the `count` best feasible nodes, best first. `seed`, a hash of the pod, decides among
-        equal totals; see `ranking`.
-        """
+        """Positions of the `count` best feasible nodes, best first. `seed`, a hash of the pod: see `ranking`."""
         rankings = self._rankings
         if rankings is not None and self._single is not None and len(rankings) == 1:
             return self._single.best(seed, count)

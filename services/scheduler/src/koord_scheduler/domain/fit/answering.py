@@ -31,9 +31,7 @@ MOST_PODS: Final = 10_000
 
 
 def check_question(state: SchedulerState, request: FitRequest) -> None:
-    """Check that a capacity question can be answered on this state. Raises InvalidInput: the question cannot be
-    answered. The error names the field.
-    """
+    """Raises InvalidInput: the question cannot be answered on this state. The error names the field."""
     if not request.pods and not request.objects:
         raise InvalidInput("a list of at least one set of pods, unless objects are placed", [], "pods")
     total = 0
@@ -93,9 +91,7 @@ def replicas_of(pod_set: PodSet) -> Iterator[Pod]:
 
 
 def custom_object(document: dict[str, Any], path: str) -> tuple[AggregateRef, CustomObjectObserved]:
-    """Return the aggregate and the event of a custom resource in a question, as if the log had stored it. `path`: its
-    path in the question, for errors. Raises InvalidInput: the kind is unknown, or the object has no name.
-    """
+    """As if the log had stored it. `path`: for errors. Raises InvalidInput: the kind is unknown, or it has no name."""
     kind, metadata = document.get("kind"), document.get("metadata")
     resource = next((each for each in accepted_kinds() if each.stored and each.kind == kind), None)
     if resource is None:
@@ -120,8 +116,8 @@ NOT_TRIED = "PreEnqueue"
 
 
 def greatest_gang(request: FitRequest, probe: Probe) -> FitAnswer:
-    """Return the answer for the greatest number of gang members that are all placed, found by bisection. `most` of the
-    answer is this number: 0 if no number of members fits. `request`: the question, with one set of members of a gang.
+    """The answer for the greatest number of gang members that are all placed, found by bisection. `most` of the answer
+    is this number, or 0. `request` has one set of members.
     """
 
     def tried(replicas: int) -> FitAnswer:
@@ -175,16 +171,9 @@ class _Submitted(NamedTuple):
 
 
 def answer_question(state: SchedulerState, request: FitRequest, now: float, probe: Probe) -> FitAnswer:
-    """Return where the pods of a capacity question would be placed.
-
-    Args:
-        state: A scheduler state that nothing else uses; it is changed.
-        now: Present time in Unix seconds.
-        probe: Answers another question on a further copy of the state, before this one changes it. Only the search for
-            the greatest gang that fits calls it.
-
-    Raises:
-        InvalidInput: The question cannot be answered. The error names field, rule and value.
+    """`state` is changed, so nothing else may use it. `now`: Unix seconds. `probe` answers another question on a
+    further copy of the state, before this one changes it; only the search for the greatest gang calls it. Raises
+    InvalidInput: the question cannot be answered; the error names field, rule and value.
     """
     check_question(state, request)
     if request.finds_most and gang_id_of(request.pods[0].pod):

@@ -15,9 +15,8 @@ _PODS: Final = "pods"
 
 
 def headroom_of(state: SchedulerState, pod: PodRecord, rows: Rows) -> list[Headroom]:
-    """Return how much of each resource that a pod requests is left, the resource that runs out first in front. `state`:
-    the scheduler's state after all pods of the question were placed. `rows`: positions of the nodes on which it was
-    feasible before, shape (K,).
+    """How much of each resource that a pod requests is left after all pods of the question were placed, the one that
+    runs out first in front. `rows`: the nodes on which it was feasible before.
     """
     assert pod.subject is not None, f"pod {pod.uid} has no subject"
     found = _of_quota(state, pod)
@@ -37,14 +36,8 @@ def headroom_of(state: SchedulerState, pod: PodRecord, rows: Rows) -> list[Headr
 
 
 def shortage_of(state: SchedulerState, pod: PodRecord, refused: PodUnschedulable, without: int) -> Shortage:
-    """Return which resource or rule keeps further pods of the question from being placed. It is the quota or rule that
-    refused the pod before any node, otherwise the reason for which most nodes refuse it.
-
-    Args:
-        state: The scheduler's state after all other pods were placed.
-        pod: The first pod without a node.
-        refused: Why it has none.
-        without: Number of equal pods without a node.
+    """What keeps further pods from being placed: the quota or rule that refused the pod before any node, otherwise the
+    reason for which most nodes refuse it. `without`: number of equal pods without a node.
     """
     assert pod.subject is not None, f"pod {pod.uid} has no subject"
     if refused.diagnosis is None or refused.diagnosis.pre_filter_message:

@@ -29,9 +29,7 @@ _BEHIND: Final = 1_000_000_000
 
 
 class Trial:
-    """Makes scheduling decisions for a capacity question on a copy of the scheduler's state. `state`: a scheduler state
-    that nothing else uses; it is changed. `now`: present time in Unix seconds. It does not pass during the trial.
-    """
+    """Makes decisions for a capacity question on a state that nothing else uses. `now`, Unix seconds, does not pass."""
 
     def __init__(self, state: SchedulerState, now: float) -> None:
         fold_early(state)
@@ -51,7 +49,6 @@ class Trial:
         self._pass_time()
 
     def put(self, ref: AggregateRef, event: Event) -> None:
-        """Fold an event into the copy as if the log had stored it."""
         fold_ahead(self._state, stored_as(self._next_seq(), ref, event))
 
     def leave(self, uids: Iterable[str]) -> None:
@@ -62,9 +59,8 @@ class Trial:
         self._pass_time()
 
     def put_object(self, ref: AggregateRef, event: CustomObjectObserved, path: str) -> str:
-        """Add or change a custom resource in the copy, as if the log had stored it. `path`: place of the object in the
-        question, for errors. Returns its uid if it is placed like a pod, as a Reservation is; otherwise "". Raises
-        InvalidInput: the object should be placed, and no profile can place it.
+        """As if the log had stored it. Returns its uid if it is placed like a pod, as a Reservation is; otherwise "".
+        Raises InvalidInput, with `path`: the object should be placed, and no profile can place it.
         """
         self.put(ref, event)
         uid = str(event.object["metadata"].get("uid", ""))
@@ -77,7 +73,6 @@ class Trial:
         return uid
 
     def submit(self, pods: Iterable[Pod]) -> None:
-        """Add pods of the question to the copy, as if they had been submitted."""
         for pod in pods:
             uid = pod.metadata.uid
             self._await(uid)
@@ -143,7 +138,7 @@ class Trial:
         return self._state.frameworks.framework_of(pod).pre_enqueue(pod)
 
     def node_of(self, uid: str) -> str:
-        """Return the node of a pod; "" if it has none, or if it waits at Permit with one."""
+        """ "" if it has none, or if it waits at Permit with one."""
         pod = self._state.pods[uid]
         if pod.node:
             return pod.node

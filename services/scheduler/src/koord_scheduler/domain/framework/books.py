@@ -46,12 +46,8 @@ class Book:
         """Forget a deleted node. The columns have it still."""
 
     def put_pod(self, uid: str, pod: Pod, requests: dict[str, int], *, assigned: bool) -> None:
-        """Record a new or changed pod.
-
-        Args:
-            pod: Its object, as the transformers have changed it.
-            requests: Milli-cores, bytes, whole units.
-            assigned: Whether it has a node and is not terminated.
+        """`pod` is as the transformers have changed it. `requests`: milli-cores, bytes, whole units. `assigned`:
+        whether it has a node and is not terminated.
         """
 
     def drop_pod(self, uid: str) -> None:
@@ -70,9 +66,7 @@ class Book:
         """Record that the log has stored a status of this instance."""
 
     def unsaid(self, event: Event, *, again: bool) -> None:
-        """Count a status as not published, because the log refused it. `again`: whether it is examined again soon, not
-        only when it changes.
-        """
+        """The log refused the status. `again`: whether it is examined again soon, not only when it changes."""
 
     def exists(self, ref: AggregateRef) -> bool:
         """Return whether the object of an aggregate of `kinds` exists, so that its last position is kept."""
@@ -109,9 +103,7 @@ class Book:
         """Restore what `pod_facts` returned, after `put_pod`."""
 
     def restored(self, holders: Callable[[str], Mapping[str, PodInfo]]) -> None:
-        """Complete `restore`: all pods are there, also on their nodes. `holders`: returns uid -> pod of a node in the
-        ledgers, also of a node that is deleted.
-        """
+        """All pods are there, also on their nodes. `holders`: node, also a deleted one -> uid -> pod."""
 
     def waits_with_others(self, uid: str) -> bool:
         """Return whether the turn of a waiting pod follows from more than facts, for example from its gang's round."""

@@ -113,8 +113,8 @@ class Cluster:
         return found
 
     def shared(self, name: str, key: object, make: Callable[[], T]) -> T:
-        """Return a plugin instance that all profiles with equal arguments share. Create it on the first call. `key`:
-        its arguments; None if it takes none.
+        """An instance that all profiles with equal arguments share, made on the first call. `key`: its arguments; None
+        without.
         """
         for known, known_key, plugin in self._shared:
             if known == name and known_key == key:
@@ -155,28 +155,24 @@ class Cluster:
             plugin.settle()
 
     def put_node(self, row: int, node: Node, shape: NodeShape) -> None:
-        """Notify plugins and books of a new or changed node. The columns have its shape already. `shape`: its labels,
-        taints and allocatable after the manager's decisions.
-        """
+        """The columns have its shape already. `shape` has the allocatable after the manager's decisions."""
         for follower in self.node_followers:
             follower.put_node(row, node)
         for book in self._node_books:
             book.put_node(row, node, shape)
 
     def drop_node(self, row: int, name: str) -> None:
-        """Notify plugins and books that the node at position `row` is deleted."""
         for follower in self.node_followers:
             follower.drop_node(row)
         for book in self._node_books:
             book.drop_node(row, name)
 
     def put_pod(self, uid: str, pod: Pod, requests: dict[str, int], *, assigned: bool) -> None:
-        """Record a new or changed pod in the books. See `Book.put_pod`."""
+        """See `Book.put_pod`."""
         for book in self._pod_books:
             book.put_pod(uid, pod, requests, assigned=assigned)
 
     def drop_pod(self, uid: str) -> None:
-        """Remove a deleted pod from the books. See `Book.drop_pod`."""
         for book in self._pod_books:
             book.drop_pod(uid)
 
@@ -192,7 +188,6 @@ class Cluster:
         self.owners.put_controller(workload.kind, meta.namespace, meta.name, workload.selector)
 
     def drop_workload(self, workload: Workload) -> None:
-        """Forget the selector of a deleted controller."""
         self.owners.put_controller(workload.kind, workload.metadata.namespace, workload.metadata.name, None)
 
     def follow_config(self, namespace: str, name: str, read: ConfigReader) -> None:
@@ -200,9 +195,7 @@ class Cluster:
         self._configs.setdefault((namespace, name), []).append(read)
 
     def put_config(self, namespace: str, name: str, data: Mapping[str, str]) -> bool:
-        """Pass the data of a ConfigMap to its readers. Return whether it has any. `data`: its data; empty if it was
-        deleted.
-        """
+        """Return whether the ConfigMap has readers. `data` is empty if it was deleted."""
         readers = self._configs.get((namespace, name), ())
         for read in readers:
             self.warnings += [f"ConfigMap {namespace}/{name}: {problem}" for problem in read(data)]

@@ -22,9 +22,7 @@ class CrossNodeFilter(Protocol):
     """
 
     def filter(self, rows: Rows) -> IntArray | None:
-        """Return a code for each node: 0 passes, 1..255 refuses. `rows`: positions of the nodes in the node columns,
-        shape (K,). Returns codes, shape (K,), or None if every node passes.
-        """
+        """A code for each node, shape (K,): 0 passes, 1..255 refuses. None if every node passes."""
         ...
 
     def reason(self, code: int) -> str:
@@ -42,9 +40,7 @@ class CrossNodeScore(Protocol):
     """
 
     def scores(self, feasible: Rows) -> IntArray | None:
-        """Return scores within 0..100 for the feasible nodes, normalized over these nodes. `feasible`: positions of the
-        feasible nodes in the node columns, shape (K,). Returns scores, shape (K,), or None if every score is 0.
-        """
+        """Scores within 0..100, shape (K,), normalized over the feasible nodes. None if every score is 0."""
         ...
 
 
@@ -74,9 +70,9 @@ class DomainScore(CrossNodeScore, Protocol):
         ...
 
     def scores_by_value(self, present: Rows) -> IntArray | None:
-        """Return a score within 0..100 for each value of `label`: what `scores` gives to nodes with this value.
-        `present`: value ids of `label` that occur on feasible nodes, ascending. Returns scores, shape (V,), or None if
-        the caller must use `scores` in this cycle.
+        """A score within 0..100 for each value of `label`, shape (V,): what `scores` gives to nodes with this value.
+        `present`: value ids that occur on feasible nodes, ascending. None if the caller must use `scores` in this
+        cycle.
         """
         ...
 
@@ -128,8 +124,5 @@ class DetailedFilter(Protocol):
     """A cross-node filter that can explain its refusals in detail, for the diagnosis of a failed attempt."""
 
     def details(self, rows: Rows, reason: str) -> list[Detail]:
-        """Return up to five details about nodes that the filter refused for one reason, ordered by topology domain.
-        `rows`: positions of the refused nodes in the node columns, shape (K,). `reason`: the phrase of `reason` for
-        which they were refused.
-        """
+        """Up to five details about nodes that the filter refused for one reason, ordered by topology domain."""
         ...

@@ -52,14 +52,10 @@ class PodFollower(Plugin, Protocol):
         """
         ...
 
-    def took(self, row: int, pod_info: PodInfo) -> None:
-        """Add a pod to the sums of its node. `pod_info`: the pod, with its requests and its allocation."""
-        ...
+    def took(self, row: int, pod_info: PodInfo) -> None: ...
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """Subtract a pod from the sums of its node: the exact inverse of `took`. `pod_info`: the pod, with its requests
-        and its allocation.
-        """
+        """The exact inverse of `took`."""
         ...
 
 

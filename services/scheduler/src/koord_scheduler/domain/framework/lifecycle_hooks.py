@@ -18,14 +18,14 @@ PageAnswer: TypeAlias = Callable[[Mapping[str, str]], object]
 
 
 class NotFound(Exception):
-    """Raised by a plugin's HTTP page if the requested object does not exist. Its text is the body of the 404 response."""
+    """The requested object of a plugin's HTTP page does not exist. Its text is the body of the 404 response."""
 
 
 class PreBindPlugin(Plugin, Protocol):
-    """A plugin that adds annotations to the binding of a pod. The annotations of all plugins are part of one binding."""
+    """A plugin that adds annotations to the binding of a pod. One binding has the annotations of all plugins."""
 
     def pre_bind(self, pod: PodRecord, node: str) -> Mapping[str, str]:
-        """Return annotation key -> value to write on the pod. If two plugins write the same key, the later plugin wins."""
+        """Annotation key -> value to write on the pod. If two plugins write the same key, the later plugin wins."""
         ...
 
 
@@ -33,10 +33,9 @@ class BeforeFailurePlugin(Plugin, Protocol):
     """A plugin that can handle a failed attempt instead of the scheduler."""
 
     def before_failure(self, pod: PodRecord, message: str) -> bool:
-        """Return True if the plugin has handled the failure, False to leave it to the next plugin and the scheduler. If
-        True, the scheduler publishes no explanation, and `before_failure` of later plugins is not called. The pod waits
-        for another attempt in either case. `pod`: the pod that found no node, or lost its node before it was bound.
-        `message`: reason of the failure, one sentence.
+        """True if the plugin has handled the failure, False to leave it to the next plugin and the scheduler. If True,
+        the scheduler publishes no explanation, and `before_failure` of later plugins is not called. The pod, which
+        found no node or lost it before it was bound, waits for another attempt in either case. `message`: one sentence.
         """
         ...
 
@@ -45,9 +44,7 @@ class AfterFailurePlugin(Plugin, Protocol):
     """A plugin that is called after the scheduler has handled a failed attempt."""
 
     def after_failure(self, pod: PodRecord, message: str) -> None:
-        """Tell the plugin that the pod found no node, or lost its node before it was bound. `message`: reason of the
-        failure, one sentence.
-        """
+        """The pod found no node, or lost its node before it was bound. `message`: one sentence."""
         ...
 
 

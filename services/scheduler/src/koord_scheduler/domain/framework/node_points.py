@@ -58,9 +58,7 @@ class FilterPlugin(Plugin, Protocol):
         ...
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Return a code for each node: 0 passes, any other code below 2**48 refuses. `rows`: positions of the nodes to
-        filter, shape (K,). Returns codes, shape (K,), or None if every one of these nodes passes.
-        """
+        """A code for each node, shape (K,): 0 passes, any other code below 2**48 refuses. None if all nodes pass."""
         ...
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
@@ -130,15 +128,11 @@ class ScorePlugin(Plugin, Protocol):
         ...
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Return a raw score for each node; `normalize` turns raw scores into 0..100. `rows`: positions of the nodes to
-        score, shape (K,). Returns raw scores, shape (K,), or None if every raw score is 0.
-        """
+        """A raw score for each node, shape (K,), which `normalize` turns into 0..100. None if every raw score is 0."""
         ...
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        """Return scores within 0..100, shape (K,), for raw scores of `score`. `raw`: raw scores, shape (K,). `high`:
-        greatest raw score over the feasible nodes.
-        """
+        """Scores within 0..100, shape (K,), for raw scores. `low`, `high`: their range over the feasible nodes."""
         ...
 
 
@@ -171,9 +165,7 @@ class DetailedNodeFilter(Protocol):
     """A node filter that can describe in sentences what refused nodes lack, for the diagnosis of a failed attempt."""
 
     def details(self, pod: PodClass, nodes: NodeColumns, rows: Rows, reason: str) -> list[str]:
-        """Return up to five sentences about nodes that the filter refused for one reason. `rows`: positions of the
-        refused nodes in the node columns, shape (K,). `reason`: the phrase of `reasons` for which they were refused.
-        """
+        """Up to five sentences about nodes that the filter refused for one reason (a phrase of `reasons`)."""
         ...
 
 

@@ -14,7 +14,7 @@ from koordcore.values.invalid import InvalidInput
 
 
 class Point(StrEnum):
-    """The name of a plugin list in a profile of the configuration, such as `preFilter`. The members are in cycle order."""
+    """Name of a plugin list in a profile of the configuration, such as `preFilter`. The members are in cycle order."""
 
     PRE_ENQUEUE = "preEnqueue"
     QUEUE_SORT = "queueSort"

@@ -76,9 +76,7 @@ class VictimRules(Protocol):
     """Rules of a preemption for one pod: the possible victims, and the number of nodes that the search tries."""
 
     @property
-    def name(self) -> str:
-        """Return the name of the plugin."""
-        ...
+    def name(self) -> str: ...
 
     def spares_everyone(self, pod: PodRecord) -> bool:
         """Return True if the pod may not evict any pod. If False, `may_preempt` decides for each possible victim."""
@@ -103,9 +101,7 @@ class JobRules(Protocol):
     """
 
     @property
-    def name(self) -> str:
-        """Return the name of the plugin."""
-        ...
+    def name(self) -> str: ...
 
     def members(self, pod: PodRecord) -> Sequence[str]:
         """Return the uids of all pending members of the pod's gang group, in scheduling order. Members with scheduling
@@ -162,8 +158,7 @@ class PostFilterPlugin(Plugin, Protocol):
     def post_filter(
         self, pod: PodRecord, rejection: Rejection | None, search: PreemptionSearch
     ) -> Preemption | NoPreemption | None:
-        """Search for victims whose eviction makes room for the pod. `rejection`: the rejection at PreFilter, before any
-        node was filtered. None: nodes were filtered, none was feasible. `search`: runs the search under the rules that
-        the plugin passes to it. Returns the outcome of the search, or None if the plugin did not search.
+        """Search for victims whose eviction makes room for the pod, by `search` under the plugin's rules. `rejection`:
+        at PreFilter; None: nodes were filtered, none was feasible. Returns None if the plugin did not search.
         """
         ...

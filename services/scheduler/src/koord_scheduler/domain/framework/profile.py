@@ -39,11 +39,11 @@ class PluginLists:
         self.is_plain = not any(self._lists[point] for point in changing)
 
     def at(self, point: ExtensionPoint[P]) -> tuple[P, ...]:
-        """Return the plugins that the configuration enables at the extension point, in the order of their calls."""
+        """In the order of their calls."""
         return self._lists[point]
 
     def one_at(self, point: ExtensionPoint[P]) -> P | None:
-        """Return the first plugin that the configuration enables at the extension point, or None if there is none."""
+        """The first plugin, or None."""
         found = self._lists[point]
         return found[0] if found else None
 

@@ -242,13 +242,13 @@ class TopologyHintsPlugin(Plugin, Protocol):
     """
 
     def gives_hints(self, pod: PodClass) -> bool:
-        """Whether pods of this class request the plugin's resources. If not, its other methods are not called for them."""
+        """Whether pods of this class request the plugin's resources. If not, its other methods are not called."""
         ...
 
     def topology_hints(self, pod: PodClass, row: int) -> Hints | str:
-        """Return which NUMA zones of a node can satisfy the pod, with the present allocations of the node's pods.
-        Returns Resource -> hints, each a set of zones; `NO_HINTS` if the pod may use any zones; or a sentence about why
-        the node cannot run the pod at all.
+        """Which NUMA zones of a node can satisfy the pod, with the present allocations of the node's pods: resource ->
+        hints, each a set of zones; `NO_HINTS` if the pod may use any zones; or a sentence about why the node cannot run
+        the pod at all.
         """
         ...
 

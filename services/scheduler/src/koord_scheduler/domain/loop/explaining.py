@@ -40,9 +40,8 @@ _TOO_LARGE: Final = "The whole answer is too large for the log."
 
 
 def hear(state: SchedulerState, explanations: Iterable[PodExplanation]) -> None:
-    """Store what failed attempts mean for the ScheduleExplanations that ask about their pods. No-op for pods that no
-    ScheduleExplanation asks about. Call it before any node changes after the attempts. `explanations`: explanations of
-    the attempts that have just failed.
+    """Store what attempts that have just failed mean for the ScheduleExplanations that ask about their pods. Call it
+    before any node changes.
     """
     book = state.status.explanations
     if not book.questions:
@@ -62,9 +61,7 @@ def hear(state: SchedulerState, explanations: Iterable[PodExplanation]) -> None:
 
 
 def explanation_facts(state: SchedulerState, now: float) -> Iterator[tuple[AggregateRef, ScheduleExplanationComputed]]:
-    """Yield (aggregate, status) of each ScheduleExplanation to publish now, and record it as published. `now`: present
-    time in Unix seconds.
-    """
+    """(Aggregate, status) of each ScheduleExplanation to publish now; it is recorded as published."""
     book = state.status.explanations
     if not book.questions:
         return

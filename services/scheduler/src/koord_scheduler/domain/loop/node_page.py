@@ -45,7 +45,7 @@ class NodePage(TypedDict):
 
 
 def node_page(state: SchedulerState, name: str) -> NodePage | None:
-    """Return the pods, requests, ports and images that the scheduler counts on a node. None if there is no such node."""
+    """The pods, requests, ports and images that the scheduler counts on a node. None if there is no such node."""
     nodes = state.nodes
     row = nodes.row(name)
     if row is None:

@@ -73,16 +73,9 @@ class _Own:
 def recompute(
     state: SchedulerState, events: Sequence[StoredEvent], reports: Sequence[StoredEvent], seq: int
 ) -> Recomputed | NotRecomputable:
-    """Decide the placement at position `seq` again from the log, and compare the result.
-
-    Args:
-        state: An empty state with the configuration of that time. The facts are folded into it.
-        events: The log from its beginning to beyond `seq`, in order.
-        reports: The usage reports of nodes, in order.
-
-    Raises:
-        KeyError: There is no placement at `seq`.
-        UnreadableEvent: This version cannot decode a stored event.
+    """Decide the placement at position `seq` again, and compare the result. `state`: empty, with the configuration of
+    that time; the facts are folded into it. `events`: the log from its beginning to beyond `seq`. Raises KeyError:
+    there is no placement at `seq`; UnreadableEvent: this version cannot decode a stored event.
     """
     own = _own_placements(events, seq)
     placed = own[seq].event

@@ -67,7 +67,6 @@ class Nomination(NamedTuple):
 
 
 def nomination_of(event: PodNominated) -> Nomination:
-    """Return pod, node and victims of a `PodNominated` event."""
     victims = (f"{victim.namespace}/{victim.name}" for victim in event.victims)
     return Nomination(f"{event.namespace}/{event.name}", event.node, tuple(victims))
 
@@ -131,7 +130,6 @@ def recording_of(events: Sequence[StoredEvent], explanations: Iterable[StoredEve
 
 
 def term_of(stored: StoredEvent) -> Term:
-    """Return the term (actor and fencing number) of the scheduler that wrote the event."""
     return stored.headers.get(HEADER_ACTOR, ""), stored.headers.get(HEADER_EPOCH, "")
 
 

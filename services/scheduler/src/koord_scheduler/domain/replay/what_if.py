@@ -113,15 +113,8 @@ class WhatIf:
         reports: Sequence[StoredEvent] = (),
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        """Decide the window of the log again, attempt by attempt.
-
-        Args:
-            events: The events that `window` returned.
-            reports: The usage reports of nodes in order, as far as they are retained.
-            progress: Called with the position after every 1,000 events.
-
-        Raises:
-            UnreadableEvent: This version cannot decode a stored event.
+        """Decide the window of the log again, attempt by attempt. `events`: those that `window` returned. `reports`: as
+        far as they are retained. `progress`: called with the position after every 1,000 events. Raises UnreadableEvent.
         """
         self._recording, self._reports = recording, reports
         self._seq = events[-1].seq if events else self.state.log.position

@@ -28,7 +28,6 @@ class Batch(NamedTuple):
 
     @property
     def items(self) -> list[Work]:
-        """Return the placements and releases of all nodes."""
         return [item for work in self.works for item in work.items]
 
 
@@ -81,9 +80,8 @@ class Outbox:
         self._size += 1
 
     def put_together(self, works: Sequence[Work], gang: str) -> None:
-        """Add decisions that one append writes all or none, such as the placements of a gang. `works`: the decisions;
-        placements, and reallocations that follow from them. `gang`: id of the gang; "" if they concern no gang, so that
-        all are on one node.
+        """Add decisions that one append writes all or none, such as the placements of a gang and reallocations that
+        follow from them. `gang`: "" if they concern no gang, so that all are on one node.
         """
         by_node: dict[str, list[Work]] = {}
         for work in works:
@@ -95,10 +93,10 @@ class Outbox:
             self._put(node, together)
 
     def take(self, most: int = MOST_PER_BATCH) -> Batch:
-        """Remove the work of the next append from the outbox, and mark its nodes as in flight. A complete gang is a
-        batch of its own, however large it is. Otherwise the batch has at most `most` placements and releases. Each node
-        occurs once, with work of one kind: placements, reallocations or releases. Other work of the node stays for a
-        later batch. A node in flight is not taken. Returns the batch; an empty one if nothing may be appended now.
+        """Remove the work of the next append, and mark its nodes as in flight. A complete gang is a batch of its own,
+        however large it is. Otherwise the batch has at most `most` placements and releases. Each node occurs once, with
+        work of one kind: placements, reallocations or releases. Other work of the node stays for a later batch. A node
+        in flight is not taken. The batch is empty if nothing may be appended now.
         """
         if self._complete:
             together = self._complete.popleft()

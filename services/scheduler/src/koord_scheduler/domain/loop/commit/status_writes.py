@@ -47,8 +47,8 @@ class StatusWrites:
     _forgetting: Forgetting = field(default_factory=Forgetting)
 
     def prune(self, position: int, exists: Callable[[AggregateRef], bool]) -> None:
-        """Forget aggregates whose objects do not exist. No-op until `Forgetting` requires a search. `position`:
-        position in the log of the last folded event. An aggregate with a later event is kept.
+        """Forget aggregates whose objects do not exist, unless an event behind `position` is about them. No-op until
+        `Forgetting` requires a search.
         """
         if self._forgetting.is_due(len(self.seqs)):
             under_way = self.under_way()
@@ -62,7 +62,6 @@ class StatusWrites:
         return len(self._waiting)
 
     def put(self, write: StatusWrite) -> None:
-        """Append a status write to the queue of waiting status writes."""
         self._waiting.append(write)
 
     def take(self, last_seq: Callable[[AggregateRef], int | None]) -> TakenStatusWrite | None:

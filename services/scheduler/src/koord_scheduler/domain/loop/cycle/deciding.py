@@ -28,13 +28,8 @@ from koord_scheduler.domain.plugins.gang.job_plan import JobFailed
 
 
 def basis_of(state: SchedulerState, based_on: BasedOn, now: float, *, found: bool = False) -> DecisionBasis:
-    """Return the decision basis of the present attempt: the positions and decisions that a replay needs to repeat it.
-
-    Args:
-        state: The scheduler's state; if the attempt found a node, with this decision counted.
-        based_on: Positions of the log that were folded when the attempt began.
-        now: Present time in Unix seconds.
-        found: Whether the attempt found a node.
+    """What a replay needs to repeat the attempt. If it found a node (`found`), the state has this decision counted.
+    `based_on`: positions of the log that were folded when the attempt began. `now`: Unix seconds.
     """
     return DecisionBasis(
         based_on=based_on,
@@ -52,8 +47,6 @@ def decide_next(state: SchedulerState, now: float, turn: str = "") -> Placement 
     node. A pod that waits at Permit keeps its node meanwhile.
 
     Args:
-        state: The scheduler's state, which the decision changes.
-        now: Present time in Unix seconds.
         turn: Uid of the waiting pod to attempt; "" for the head of the queue. The next member of a gang whose members
             are being attempted comes first in either case.
 

@@ -26,13 +26,8 @@ def diagnosis_of(
     preemption: Preemption | NoPreemption | None,
     rejection: Rejection | None,
 ) -> Diagnosis:
-    """Return why each group of nodes refused the pod of an attempt that has just failed. No node may have changed
-    since.
-
-    Args:
-        cycle_view: The pod and the nodes as the cycle saw them.
-        preemption: The outcome of preemption; None if it was not tried.
-        rejection: The rejection before nodes were filtered; None if nodes were filtered and none was feasible.
+    """Why each group of nodes refused the pod of an attempt that has just failed. No node may have changed since.
+    `preemption`: None if it was not tried. `rejection`: before nodes were filtered; None if none was feasible.
     """
     engine = state.frameworks.framework_of(pod).engine
     refusals = [] if rejection is not None else cycle_view.refusals(engine)
@@ -53,10 +48,7 @@ def diagnosis_of(
 
 
 def failure_of(state: SchedulerState, engine: Engine, subject: Subject, refusals: Refusals) -> NodeFailure:
-    """Return one group of a diagnosis: the nodes that one plugin refused for one reason. `count` is the number of all
-    these nodes. At most `MOST_NODES_NAMED` of them are named. `refusals`: the plugin, its reason, and the positions of
-    the nodes.
-    """
+    """Nodes that one plugin refused for one reason. At most `MOST_NODES_NAMED` are named; `count` has all of them."""
     names = state.nodes.names
     return NodeFailure(
         plugin=refusals.plugin,
@@ -92,7 +84,6 @@ def _told(state: SchedulerState, detail: Detail) -> str:
 
 
 def failure_order(failure: NodeFailure) -> tuple[str, str, bool]:
-    """Return the key by which the groups of a diagnosis are sorted."""
     return (failure.plugin, failure.reason, not failure.preempt_might_help)
 
 

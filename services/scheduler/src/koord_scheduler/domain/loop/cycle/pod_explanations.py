@@ -37,13 +37,7 @@ class PodExplanation:
 def refusal(
     pod: PodRecord, queued: QueuedPod, message: str, found: Found | NotFound, now: float, basis: DecisionBasis | None
 ) -> PodExplanation:
-    """Return the explanation of an attempt that found no node, or whose node was refused at Reserve or Permit.
-
-    Args:
-        queued: Its entry in the queue, with the number of the attempt.
-        now: Present time in Unix seconds.
-        basis: Positions and earlier decisions on which the attempt rests; None if not recorded.
-    """
+    """Of an attempt that found no node, or whose node was refused at Reserve or Permit. `basis` None: not recorded."""
     explanation = found.placed.explanation if isinstance(found, Found) else found.explanation
     diagnosis = None if isinstance(found, Found) else found.diagnosis
     return PodExplanation(
@@ -66,9 +60,7 @@ def refusal(
 
 
 def waited_in_vain(work: Placement, now: float) -> PodExplanation:
-    """Return the explanation that the pod lost its node, because its gang was not complete within the time at Permit.
-    `work`: the placement that was not appended. `now`: present time in Unix seconds.
-    """
+    """The pod lost its node, because its gang was not complete within the time at Permit."""
     waited = "" if work.basis is None else f" {round(now - work.basis.decided_at)} s"
     return PodExplanation(
         uid=work.uid,
@@ -89,9 +81,7 @@ def waited_in_vain(work: Placement, now: float) -> PodExplanation:
 
 
 def waits_at_permit(work: Placement) -> PodExplanation:
-    """Return the explanation that the pod has a node, and waits at Permit for the others of its gang. `work`: the
-    placement, which is not in the log yet.
-    """
+    """The pod has a node, which is not in the log yet, and waits at Permit for the others of its gang."""
     message = f"waits with node {work.node} until enough members of its gang have a node"
     return PodExplanation(
         uid=work.uid,
@@ -103,9 +93,7 @@ def waits_at_permit(work: Placement) -> PodExplanation:
 
 
 def abandoned(work: Placement, reason: str) -> PodExplanation:
-    """Return the explanation that a placement will not be stored, and that the pod is retried after a back-off.
-    `reason`: why the log does not store it, one sentence.
-    """
+    """A placement will not be stored, and the pod is retried after a back-off. `reason`: one sentence."""
     return PodExplanation(
         uid=work.uid,
         trigger=work.trigger,

@@ -24,17 +24,9 @@ Assume = Callable[[PodRecord, QueuedPod, Found], Placement | Rejection]
 def place_whole_job(
     state: SchedulerState, trigger: QueuedPod, job: WholeJob, now: float, assume: Assume
 ) -> tuple[list[Placement], tuple[str, ...]] | JobFailed:
-    """Reserve and assume all members of a planned job on their nodes, or none.
-
-    Args:
-        trigger: Queue entry of the member whose attempt made the plan.
-        job: Uid of each member -> its node.
-        now: Present time in Unix seconds.
-        assume: Reserves resources for one member and counts it on its node, or returns a rejection.
-
-    Returns:
-        (placements in the order in which they were assumed, uids of pods waiting at Permit that are placed with them),
-        or why the job failed.
+    """Reserve and assume all members of a planned job on their nodes, or none. `trigger`: the member whose attempt made
+    the plan. Returns (placements in the order in which they were assumed, uids of pods at Permit that are placed with
+    them).
     """
     works: dict[str, Placement] = {}
 

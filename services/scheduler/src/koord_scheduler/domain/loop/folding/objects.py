@@ -92,15 +92,12 @@ def put_namespace(state: SchedulerState, event: NamespaceObserved) -> None:
 
 
 def put_workload(state: SchedulerState, uid: str, event: WorkloadObserved) -> None:
-    """Add or change a workload controller with this uid."""
     state.mirror.workloads[uid] = event
     state.cluster.put_workload(event.object)
 
 
 def put_config(state: SchedulerState, ref_id: str, event: ConfigAccepted) -> bool:
-    """Add or change a ConfigMap if any plugin reads it. Return whether a plugin reads it. `ref_id`: aggregate id of the
-    ConfigMap: namespace and name.
-    """
+    """Return whether any plugin reads the ConfigMap."""
     meta = event.object.metadata
     if not state.cluster.put_config(meta.namespace, meta.name, event.object.data):
         return False
@@ -109,9 +106,7 @@ def put_config(state: SchedulerState, ref_id: str, event: ConfigAccepted) -> boo
 
 
 def put_object(state: SchedulerState, ref_id: str, event: CustomObjectObserved) -> None:
-    """Add or change an object of a kind that placement reads. If it cannot be read, the last one that could counts.
-    `ref_id`: aggregate id of the object: plural, namespace and name.
-    """
+    """If it cannot be read, the last one that could counts. `ref_id`: plural, namespace and name."""
     plural = plural_of(ref_id)
     if not state.cluster.put_object(plural, event.object):
         return  # a snapshot has the last object that could be read, because that one counts
@@ -128,9 +123,8 @@ def put_object(state: SchedulerState, ref_id: str, event: CustomObjectObserved) 
 
 
 def put_node(state: SchedulerState, node: Node, trigger: str = "") -> None:
-    """Add or change a node, reconcile the pods placed on it, and wake waiting pods that may fit now. `node`: the node
-    object. The manager's batch, mid and device amounts replace those of the object. `trigger`: id of the event that
-    caused the change.
+    """Add or change a node, reconcile the pods placed on it, and wake waiting pods that may fit now. The manager's
+    batch, mid and device amounts replace those of the object.
     """
     name = node.metadata.name
     state.mirror.nodes[name] = node
@@ -172,9 +166,7 @@ def policy_changed(
 
 
 def node_gone(state: SchedulerState, name: str, trigger: str) -> None:
-    """Remove a deleted node. Pods that wait at Permit on it are queued again; pods placed on it are reconciled.
-    `trigger`: id of the event that deleted it.
-    """
+    """Pods that wait at Permit on it are queued again; pods placed on it are reconciled."""
     state.mirror.nodes.pop(name, None)
     state.mirror.policies.pop(name, None)
     row = state.nodes.row(name)

@@ -17,7 +17,7 @@ from koord_scheduler.domain.loop.state.state import SchedulerState
 
 
 def submitted(state: SchedulerState, stored: StoredEvent, spec: Pod) -> None:
-    """Record a submitted or changed pod, and queue it if it waits for a node. `stored`: the event of `podspec.<uid>`."""
+    """Record a submitted or changed pod, and queue it if it waits for a node."""
     submit(state, stored.ref.id, stored, spec)
 
 
@@ -100,14 +100,12 @@ def read_again_if_offered(state: SchedulerState) -> None:
 
 
 def gone(state: SchedulerState, stored: StoredEvent) -> None:
-    """Remove a deleted pod from the queue, gangs and quotas, and reconcile its placement. No-op if the pod is unknown."""
+    """No-op if the pod is unknown."""
     removed(state, stored.ref.id, stored.event_id)
 
 
 def removed(state: SchedulerState, uid: str, trigger: str) -> None:
-    """Remove a deleted pod from the queue, gangs and quotas, and reconcile its placement. No-op if it is unknown.
-    `trigger`: id of the event that deleted it.
-    """
+    """Remove a deleted pod from the queue, gangs and quotas, and reconcile its placement. No-op if it is unknown."""
     pod = state.pods.get(uid)
     if pod is None:
         return

@@ -43,10 +43,7 @@ def reservation_put(state: SchedulerState, stored: StoredEvent, name: str) -> No
 
 
 def reservation_gone(state: SchedulerState, stored: StoredEvent, uid: str) -> None:
-    """Remove the reserve pod of a deleted Reservation. `stored`: the event that says that the Reservation was deleted.
-    Its id is recorded as the reason of the removal. `uid`: uid of the Reservation, which is also the uid of its reserve
-    pod.
-    """
+    """Remove the reserve pod (with the same `uid`) of a deleted Reservation."""
     removed(state, uid, stored.event_id)
 
 
@@ -142,9 +139,7 @@ def operate(state: SchedulerState, uid: str, trigger: str) -> None:
 
 
 def read_again(state: SchedulerState, trigger: str) -> None:
-    """Read waiting pods again for which the first Reservation has appeared, because it concerns them now. `trigger`: id
-    of the event that brought the Reservation.
-    """
+    """Read waiting pods again for which the first Reservation has appeared, because it concerns them now."""
     groups = list(state.books.reservation.fresh_owners)
     if not groups:
         return

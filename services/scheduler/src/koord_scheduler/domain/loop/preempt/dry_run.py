@@ -102,13 +102,8 @@ def _places(books: Books, node: str, row: int, allocation: Allocation) -> Iterat
 
 
 class DryRuns:
-    """Tries on single nodes which pods a pod would have to preempt, under the rules of one plugin.
-
-    Args:
-        state: The scheduler's state. Each trial is undone.
-        pod: The pod that needs room.
-        subject: Its subject as the tried nodes see it in this cycle.
-        plugin: Says which pods may be preempted, and which limit besides the nodes the pod must fit.
+    """Tries on single nodes which pods a pod would have to preempt, under the rules of one plugin. Each trial is
+    undone. `subject`: the pod as the tried nodes see it in this cycle.
     """
 
     def __init__(self, state: SchedulerState, pod: PodRecord, subject: Subject, plugin: VictimRules) -> None:
@@ -282,7 +277,7 @@ def _lightest(pod_info: PodInfo) -> tuple[int, int, float, str]:
 
 
 def started_at(pod: Pod | None, since: float) -> float:
-    """The Unix seconds of `status.startTime`. Without it, return `since`, the time at which the pod came to its node."""
+    """Unix seconds of `status.startTime`; without it `since`, when the pod came to its node."""
     if pod is not None and pod.status.start_time:
         try:
             return datetime.fromisoformat(pod.status.start_time).timestamp()

@@ -36,18 +36,9 @@ def preempt(
     rejection: Rejection | None,
     within: Rows | None = None,
 ) -> Preemption | NoPreemption:
-    """Call the PostFilter plugins of the pod's profile until one of them finds a preemption.
-
-    Args:
-        cycle_view: The nodes and the pod as this cycle sees them.
-        rejection: The rejection of the pod before nodes were filtered; None if nodes were filtered and none was
-            feasible.
-        within: Positions of the nodes that were candidates; None for all.
-
-    Returns:
-        The preemption, or why none helps.
-
-    Source: scheduler-core spec, 1 (step 7), 6
+    """Call the PostFilter plugins of the pod's profile until one of them finds a preemption. `rejection`: before nodes
+    were filtered; None if none was feasible. `within`: nodes that were candidates; None for all. Source: scheduler-core
+    spec, 1 (step 7), 6.
     """
     refusal = _not_eligible(state, pod, cycle_view)
     if refusal is not None:
@@ -77,12 +68,10 @@ class _Searches:
     within: Rows | None
 
     def on_one_node(self, rules: VictimRules) -> Preemption | NoPreemption:
-        """Return the best node with its victims for the pod alone. See `PreemptionSearch.on_one_node`."""
         search = _Search(self.state, self.pod, self.view, rules)
         return search.run(self.within, everywhere=self.rejection is not None)
 
     def for_job(self, rules: JobRules) -> Preemption | NoPreemption:
-        """Return nodes and victims for all pending members of the pod's job. See `PreemptionSearch.for_job`."""
         return _for_job(self.state, self.pod, self.view, rules, self.within)
 
 

@@ -101,7 +101,7 @@ class Nominator:
         self._on.setdefault(node, {})[uid] = priority
 
     def drop(self, uid: str) -> None:
-        """Delete the nomination of the pod without publishing this. No-op if the pod is not nominated."""
+        """Without publishing this. No-op if the pod is not nominated."""
         known = self._of.pop(uid, None)
         if known is not None:
             on_node = self._on[known[0]]
@@ -146,20 +146,18 @@ class Nominator:
             self.drop(pod.uid)
 
     def node_of(self, uid: str) -> str:
-        """Return the name of the node to which the pod is nominated, "" if it is not nominated."""
+        """ "" if it is not nominated."""
         known = self._of.get(uid)
         return known[0] if known is not None else ""
 
     def on(self, node: str) -> tuple[str, ...]:
-        """Return the uids of the pods nominated to the node."""
         return tuple(self._on.get(node, ()))
 
     def nodes(self) -> tuple[str, ...]:
-        """Return the names of the nodes to which any pod is nominated."""
         return tuple(self._on)
 
     def rivals(self, node: str, uid: str, priority: int) -> list[str]:
-        """Return the uids of other pods than `uid` that are nominated to the node with at least this priority."""
+        """Uids of other pods that are nominated to the node with at least this priority."""
         return [other for other, rank in self._on.get(node, {}).items() if other != uid and rank >= priority]
 
     def rivals_on(self, node: str, pod: PodRecord) -> list[PodInfo]:
@@ -173,11 +171,11 @@ class Nominator:
         ]
 
     def outranked(self, node: str, uid: str, priority: int) -> list[str]:
-        """Return the uids of other pods than `uid` that are nominated to the node with a priority below `priority`."""
+        """Uids of other pods that are nominated to the node with a priority below `priority`."""
         return [other for other, rank in self._on.get(node, {}).items() if other != uid and rank < priority]
 
     def items(self) -> list[tuple[str, str, int]]:
-        """Return (uid, node, priority) of every nominated pod."""
+        """(Uid, node, priority)."""
         return [(uid, node, priority) for uid, (node, priority) in self._of.items()]
 
     def _publish_cleared(self, uid: str, namespace: str, name: str, node: str, reason: str, trigger: str) -> None:

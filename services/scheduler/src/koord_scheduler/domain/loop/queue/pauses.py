@@ -48,7 +48,6 @@ class Pauses:
         known.until[uid] = until
 
     def drop(self, uid: str) -> None:
-        """Forget the pause of a pod that does not wait any more. No-op if it has none."""
         if uid in self._group_of:
             group = self._group_of.pop(uid)
             pods = self._groups[group].until

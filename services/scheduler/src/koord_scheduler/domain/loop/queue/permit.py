@@ -37,9 +37,7 @@ class WaitingPods:
         return list(self._held)
 
     def hold(self, work: Placement, deadline: float) -> None:
-        """Let a pod wait at Permit with its placement. `work`: the placement, which is not in the log yet. `deadline`:
-        end of the wait in Unix seconds of the service's `Clock`.
-        """
+        """Let a pod wait at Permit with its placement, which is not in the log yet. `deadline`: Unix seconds."""
         self._held[work.uid] = Held(work, deadline)
         heapq.heappush(self._deadlines, (deadline, work.uid))
         self._unexplained[work.uid] = None
@@ -51,17 +49,17 @@ class WaitingPods:
         return works
 
     def take(self, uid: str) -> Placement:
-        """End the wait of a pod, remove it, and return its placement. Raises KeyError: the pod does not wait at Permit."""
+        """End the wait of a pod, and return its placement. Raises KeyError: the pod does not wait at Permit."""
         self._unexplained.pop(uid, None)
         return self._held.pop(uid).work
 
     def work_of(self, uid: str) -> Placement | None:
-        """Return the placement of a pod that waits at Permit, or None if it does not wait."""
+        """None if it does not wait."""
         held = self._held.get(uid)
         return None if held is None else held.work
 
     def node_of(self, uid: str) -> str:
-        """Return the name of the node that the waiting pod keeps. Raises KeyError: the pod does not wait at Permit."""
+        """Raises KeyError: the pod does not wait at Permit."""
         return self._held[uid].work.node
 
     def overdue(self, now: float) -> list[str]:

@@ -106,7 +106,7 @@ class PodHeap:
             heapq.heapify(self._heap)
 
     def first(self) -> QueuedPod | None:
-        """Return the first pod, or None if no pod is in the state."""
+        """None if no pod is in the state."""
         while self._heap:
             key = self._heap[0]
             pod = self._pods.get(key[2])
@@ -116,7 +116,7 @@ class PodHeap:
         return None
 
     def pop(self) -> QueuedPod | None:
-        """Remove and return the first pod, or return None if no pod is in the state."""
+        """None if no pod is in the state."""
         pod = self.first()
         if pod is not None:
             heapq.heappop(self._heap)

@@ -69,18 +69,16 @@ class SchedulingQueue:
 
     @property
     def now(self) -> float:
-        """Return the time of the last `tick`, in seconds of the service's `Clock`."""
+        """Time of the last `tick`."""
         return self._now
 
     def get(self, uid: str) -> QueuedPod | None:
-        """Return the queue's entry of a pod; None if the pod is not in the queue."""
         return self._pods.get(uid)
 
     def uids(self) -> list[str]:
         return list(self._pods)
 
     def counts(self) -> dict[QueueState, int]:
-        """Return state -> number of pods in it."""
         return dict(self._counts)
 
     def add(self, uid: str, subject: Subject, priority: int, trigger: str, failures: int = 0) -> None:
@@ -164,13 +162,8 @@ class SchedulingQueue:
 
     def unschedulable(self, uid: str, now: float, block: Block | None = None, refused_by: tuple[str, ...] = ()) -> None:
         """Let a pod whose attempt failed wait for an event that may make it schedulable. If a plugin had rejected it
-        before, and now something else did, wake the next pod that the plugin rejected.
-
-        Args:
-            now: Seconds of the service's `Clock`.
-            block: Why a plugin rejected the pod before nodes were filtered. None: nodes were filtered, none was
-                feasible.
-            refused_by: Names of the plugins that refused nodes.
+        before, and now something else did, wake the next pod that the plugin rejected. `block`: why a plugin rejected
+        the pod before nodes were filtered; None: none was feasible. `refused_by`: plugins that refused nodes.
         """
         pod = self._pods[uid]
         pod.refused_by = refused_by
@@ -200,7 +193,7 @@ class SchedulingQueue:
         return [(block, uid) for block, uid in found if uid is not None]
 
     def first_waiting(self, subject: Subject) -> str | None:
-        """Return the uid of the first unschedulable pod of a subject, or None if there is none."""
+        """The uid of the first unschedulable pod of a subject."""
         return self._room.first(subject)
 
     def unschedulable_pods(self) -> list[QueuedPod]:
@@ -239,16 +232,7 @@ class SchedulingQueue:
             self.wake_first(pod.subject, pod.trigger)
 
     def wake(self, rows: Rows, fits: Fits, trigger: str) -> int:
-        """Wake the first waiting pod of each subject that fits on one of the changed nodes.
-
-        Args:
-            rows: Positions of the changed nodes in the node columns, shape (K,).
-            fits: Returns whether pods of a subject fit on one of the given nodes.
-            trigger: Id of the event that changed the nodes.
-
-        Returns:
-            Number of pods that were woken.
-        """
+        """Wake the first waiting pod of each subject that fits on one of the changed nodes, and return their number."""
         helped = self._room.helped(rows, fits)
         for subject in helped:
             self.wake_first(subject, trigger)
@@ -286,7 +270,6 @@ class SchedulingQueue:
         return pod is not None and pod.state is QueueState.GATED
 
     def has_active(self) -> bool:
-        """Return whether `pop` would return a pod."""
         return self._counts[QueueState.ACTIVE] > 0
 
     def _backoff_seconds(self, attempts: int) -> float:

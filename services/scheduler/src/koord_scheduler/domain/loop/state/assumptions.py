@@ -89,12 +89,8 @@ class Assumptions:
     def assume(
         self, pod: PodRecord, node: str, requests: Mapping[str, int], allocation: Allocation, now: float
     ) -> None:
-        """Count a pod on its node as if the log had stored its placement.
-
-        Args:
-            pod: The pod, for which plugins have reserved.
-            requests: Resource -> requested amount; milli-cores for cpu, whole units otherwise.
-            now: Unix seconds of the service's `Clock`.
+        """Count a pod, for which plugins have reserved, on its node as if the log had stored its placement. `requests`:
+        milli-cores for cpu, whole units otherwise.
         """
         pod.placed_at = now
         pod.phase = Phase.ASSUMED

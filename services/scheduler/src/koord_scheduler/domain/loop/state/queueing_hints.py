@@ -45,8 +45,8 @@ class QueueingHints:
         self._pods = pods
 
     def room_appeared(self, node: str, trigger: str) -> None:
-        """Record that a change of the node may make waiting pods schedulable on it. `trigger`: id of the event that
-        caused the change.
+        """A change of the node may make waiting pods schedulable on it. `trigger`, here and below: id of the causing
+        event.
         """
         # Also for a deleted node: without a new cause, the next placement of a pod that was there gets the same id.
         self.trigger = trigger
@@ -55,22 +55,15 @@ class QueueingHints:
             self.helped[row] = None
 
     def room_appeared_anywhere(self, trigger: str) -> None:
-        """Record that a change may make waiting pods schedulable on any node. `trigger`: id of the event that caused
-        the change.
-        """
         self.helped.update(dict.fromkeys(row_list(np.flatnonzero(self._nodes.alive))))
         self.trigger = trigger
 
     def eviction_failed(self, victim: PodRecord, trigger: str) -> None:
-        """Wake the pods that are nominated to the node of a victim that stays: they must find other victims. `trigger`:
-        id of the event that says so.
-        """
+        """Wake the pods that are nominated to the node of a victim that stays: they must find other victims."""
         self._wake_nominated(victim.node or victim.bound_node, trigger)
 
     def wake_activated(self, trigger: str) -> None:
-        """Move the pods of `Cluster.activated` to the active queue. `trigger`: id of the event because of which they
-        shall be attempted.
-        """
+        """Move the pods of `Cluster.activated` to the active queue."""
         self._queue.activate(self._cluster.take_activated(), trigger)
 
     def wake(self) -> int:

@@ -141,17 +141,14 @@ class Commits:
         hopeless: str = "",
         at_fault: Container[str] | None = None,
     ) -> list[Abandoned]:
-        """Undo placements and releases that the log has not stored, and all work in the outbox for their node. The work
-        in the outbox was decided on the same outdated state.
+        """Undo placements and releases that the log has not stored, and all work in the outbox for their node, which
+        was decided on the same outdated state. Returns placements that are given up; their pods are retried after a
+        back-off.
 
         Args:
-            now: Unix seconds of the service's `Clock`.
             blame: Whether this counts as a refusal of these decisions (a conflict) or not (the log was full).
             hopeless: Why the log will never store the work; "" if it may store it later.
             at_fault: Uids of the pods to which the refusal counts. None: all of them.
-
-        Returns:
-            The placements that are given up; their pods are retried after a back-off.
         """
         abandoned: list[Abandoned] = []
         later = self._outbox.withdraw(work.node)

@@ -71,7 +71,7 @@ class ScheduleExplanations:
     # --- questions ---------------------------------------------------------------------------------------------------
 
     def put(self, id_: str, question: Question) -> None:
-        """Add or replace the question of the object with this aggregate id. No-op if only the object's status changed."""
+        """Add or replace the question of the object with this aggregate id. No-op if only its status changed."""
         before = self.questions.get(id_)
         if before == question:
             return
