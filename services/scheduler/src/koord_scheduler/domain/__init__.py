@@ -1,9 +1,8 @@
 """Pure scheduling: decides which pod goes to which node, and explains why. The package has no effects outside.
 
-state      the whole state; `folding` applies the log to it
-queue      chooses the next pod
-cycle      decides: attempts, reservations, and what is assumed until the log has stored it
-evaluate   filters and scores the nodes for one pod
-plugins    the built-in plugins, over the nodes as arrays (`columns`)
-commit     collects decisions into batches that may be appended at once
+columns    the nodes as arrays                            cluster  the pods and nodes: records, classes, ledgers
+framework  the extension points of plugins                plugins  the built-in plugins, with their books
+engine     filters and scores the nodes for one pod       config   KubeSchedulerConfiguration
+loop       queue, cycle, preemption, commits, folding     replay   repeats decisions; snapshots of the state
+fit        capacity questions
 """

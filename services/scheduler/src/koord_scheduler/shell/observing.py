@@ -43,13 +43,12 @@ class SchedulerMetrics:
 
     def __init__(self, registry: CollectorRegistry, profiles: Sequence[str]) -> None:
         counter = partial(Counter, registry=registry)
-        histogram = partial(Histogram, registry=registry)
+        histogram = partial(Histogram, registry=registry, buckets=_ATTEMPT_SECONDS)
         attempts = counter("scheduler_schedule_attempts", "Attempts to schedule pods, by result", ["result", "profile"])
         seconds = histogram(
             "scheduler_scheduling_attempt_duration_seconds",
             "Time of one decision in the host's time",
             ["result", "profile"],
-            buckets=_ATTEMPT_SECONDS,
         )
         timeouts = counter("scheduler_scheduling_timeout", "Decisions without an outcome for too long", ["profile"])
         own = [_ProfileMetrics(attempts, seconds, timeouts, profile) for profile in profiles]
@@ -77,7 +76,6 @@ class SchedulerMetrics:
         self.status_seconds = histogram(
             "scheduler_update_elastic_quota_status_duration_seconds",
             "Finding out how changed quotas and gangs stand, in the host's time",
-            buckets=_ATTEMPT_SECONDS,
         )
         self.question_seconds = histogram(
             "scheduler_capacity_question_duration_seconds",
@@ -87,29 +85,23 @@ class SchedulerMetrics:
         self.question_pause_seconds = histogram(
             "scheduler_capacity_question_pause_seconds",
             "Pause of the decisions while the process is forked for a capacity question, in the host's time",
-            buckets=_ATTEMPT_SECONDS,
         )
         self._job_preemptions = histogram(
             "scheduler_job_preemption_duration_seconds",
             "Attempts that looked for room for a whole job at the cost of others, in the host's time",
             ["jobName", "result"],
-            buckets=_ATTEMPT_SECONDS,
         )
         self._batches = histogram(
             "scheduler_inline_batch_schedule_duration_seconds",
             "Attempts that placed all members of a planned job at once, in the host's time",
             ["result"],
-            buckets=_ATTEMPT_SECONDS,
         )
         self._by_pod = histogram(
             "scheduler_batch_algorithm_by_pod_duration_seconds",
             "Time of placing a planned job at once, for each of its pods",
-            buckets=_ATTEMPT_SECONDS,
         )
         self._by_node = histogram(
-            "scheduler_batch_algorithm_by_node_duration_seconds",
-            "The same for each of its nodes",
-            buckets=_ATTEMPT_SECONDS,
+            "scheduler_batch_algorithm_by_node_duration_seconds", "The same for each of its nodes"
         )
         self._next_pods = histogram(
             "scheduler_next_pod_delete_from_queue_latency",
@@ -120,7 +112,6 @@ class SchedulerMetrics:
             "scheduler_elastic_quota_process_latency",
             "Taking in a quota's change, in the host's seconds",
             ["operation"],
-            buckets=_ATTEMPT_SECONDS,
         )
         self._plugins = histogram(
             "scheduler_plugin_execution_duration_seconds",

@@ -14,6 +14,7 @@ Source: event-bus spec, 4.2, 4.3
 
 import asyncio
 from collections.abc import Callable, Container, Coroutine, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
@@ -94,56 +95,38 @@ _SPAN: Final = "schedule pod"
 _HOST: Final = SystemClock()
 
 
+@dataclass(eq=False)
 class Publisher:
-    """Appends decisions, statuses and explanations to the log.
+    """Appends decisions, statuses and explanations to the log."""
 
-    Args:
-        state: The scheduler's state, with the outbox of decisions.
-        clock: The time in events and of back-offs; faster than the host's clock if the run is accelerated.
-        epoch: Returns the fencing number of the present term as leader; 0 if this instance does not lead.
-        changed: Called after every answer of the log.
-    """
+    state: SchedulerState  # With the outbox of decisions
+    log: EventLog
+    explanations: ObservationLog
+    _: KW_ONLY
+    clock: Clock  # The time in events and of back-offs; faster than the host's clock if the run is accelerated
+    tracer: Tracer
+    metrics: SchedulerMetrics
+    monitor: Monitor
+    logger: Logger
+    actor: str  # Name of this instance in events
+    epoch: Callable[[], int]  # Fencing number of the present term as leader; 0 if this instance does not lead
+    changed: Callable[[], None]  # Called after every answer of the log
+    is_full: bool = field(default=False, init=False)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]], init=False)
+    _batches: set[asyncio.Task[None] | None] = field(default_factory=set[asyncio.Task[None] | None], init=False)
+    _failure: BaseException | None = field(default=None, init=False)
 
-    def __init__(
-        self,
-        state: SchedulerState,
-        log: EventLog,
-        explanations: ObservationLog,
-        *,
-        clock: Clock,
-        tracer: Tracer,
-        metrics: SchedulerMetrics,
-        monitor: Monitor,
-        logger: Logger,
-        actor: str,
-        epoch: Callable[[], int],
-        changed: Callable[[], None],
-    ) -> None:
-        self._state = state
-        self._log = log
-        self._explanations = explanations
-        self._clock = clock
-        self._tracer = tracer
-        self._metrics = metrics
-        self._monitor = monitor
-        self._logger = logger
-        self._actor = actor
-        self._epoch = epoch
-        self._changed = changed
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._batches: set[asyncio.Task[None] | None] = set()
-        self._pace = Pace(changed)
-        self._failure: BaseException | None = None
-        self.is_full = False
+    def __post_init__(self) -> None:
+        self._pace = Pace(self.changed)
 
     @property
     def in_flight(self) -> int:
-        """Return the number of appends that the log has not answered yet."""
+        """Appends that the log has not answered yet."""
         return len(self._tasks)
 
     def is_busy(self) -> bool:
         """Return True if the outbox and the appends in flight are full, so that further decisions would only wait."""
-        return len(self._tasks) >= MOST_IN_FLIGHT and len(self._state.assumed.outbox) >= MOST_PER_BATCH
+        return len(self._tasks) >= MOST_IN_FLIGHT and len(self.state.assumed.outbox) >= MOST_PER_BATCH
 
     def raise_failure(self) -> None:
         """Raise the exception with which an append failed: a bug or a misconfiguration. No-op if none failed."""
@@ -153,33 +136,33 @@ class Publisher:
     def put_status_writes(self, now: float) -> None:
         """Queue the status writes that are due at `now`, in Unix seconds of the service's `Clock`."""
         began = _HOST.monotonic()
-        due = status_facts(self._state, now)
+        due = status_facts(self.state, now)
         for write in due:
-            self._state.status.writes.put(write)
+            self.state.status.writes.put(write)
         if due:
-            self._metrics.status_seconds.observe(_HOST.monotonic() - began)
+            self.metrics.status_seconds.observe(_HOST.monotonic() - began)
 
     def pump(self) -> None:
         """Start to append work from the outbox and due status writes, as far as the limits allow. It does not wait for
         answers.
         """
-        while self._may_start() and self._state.assumed.outbox.has_ready():
+        while self._may_start() and self.state.assumed.outbox.has_ready():
             for parts in fitting(self._taken()):
                 for part in parts:
-                    self._state.log.own.sent([event for node in part.nodes for event in node.events()])
+                    self.state.log.own.sent([event for node in part.nodes for event in node.events()])
                 is_too_large = sum(map(len, parts)) > MOST_AT_ONCE
                 work = self._too_large(parts[0]) if is_too_large else self._carry_out(parts, host_unix_nanos())
                 batch = self._start(work)
                 self._pace.began(sum(len(node.pods) for part in parts for node in part.nodes))
                 self._batches.add(batch)
                 batch.add_done_callback(self._batches.discard)
-        while (taken := self._state.status.next()) is not None:
+        while (taken := self.state.status.next()) is not None:
             self._start(self._notify(taken, seal_notice(taken, self._header())))
-        self._metrics.in_flight.set(len(self._tasks))
+        self.metrics.in_flight.set(len(self._tasks))
 
     def _may_start(self) -> bool:
         """Return whether an append may start now. Few decisions wait a moment, and for the previous append's answer."""
-        if len(self._state.assumed.outbox) < WORTH_A_BATCH and (self._batches or not self._pace.may_begin()):
+        if len(self.state.assumed.outbox) < WORTH_A_BATCH and (self._batches or not self._pace.may_begin()):
             return False
         return len(self._tasks) < MOST_IN_FLIGHT
 
@@ -188,11 +171,11 @@ class Publisher:
         failpoint("after_reserve_before_seal")
         header, room = self._header(), MOST_PER_BATCH
         parts: list[Part] = []
-        while room > 0 and self._state.assumed.outbox.has_ready():
-            batch = self._state.assumed.outbox.take(room)
+        while room > 0 and self.state.assumed.outbox.has_ready():
+            batch = self.state.assumed.outbox.take(room)
             room -= len(batch.items)
-            drafts = self._state.commits.drafts_of(batch)
-            nodes = [seal_work(node, header, self._tracer) for node in drafts.nodes]
+            drafts = self.state.commits.drafts_of(batch)
+            nodes = [seal_work(node, header, self.tracer) for node in drafts.nodes]
             if drafts.gang is None:
                 parts += [Part([node]) for node in nodes]
             else:
@@ -200,7 +183,7 @@ class Publisher:
         return parts
 
     def _header(self) -> Header:
-        return Header(self._actor, self._epoch(), rfc3339(self._clock.now()), self._state.log.position)
+        return Header(self.actor, self.epoch(), rfc3339(self.clock.now()), self.state.log.position)
 
     def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -217,52 +200,50 @@ class Publisher:
         """Publish an explanation to the stream of explanations. It is not repeated if the stream is unavailable."""
         parent = explanation.traceparent
         # Not when it is said: what the same attempt has led to, a nomination, may have been sealed before.
-        at = datetime.fromtimestamp(explanation.decided_at, UTC) if explanation.decided_at else self._clock.now()
+        at = datetime.fromtimestamp(explanation.decided_at, UTC) if explanation.decided_at else self.clock.now()
         origin = Origin(
             causation_id=explanation.cause,
             correlation_id=explanation.uid,
-            actor=self._actor,
+            actor=self.actor,
             occurred_at=rfc3339(at),
-            epoch=self._epoch(),
-            based_on=self._state.log.position,
+            epoch=self.epoch(),
+            based_on=self.state.log.position,
             traceparent=parent,
             tracestate=explanation.tracestate,
         )
-        await self._explanations.publish(pod_ref(explanation.uid), explanation.event, origin)
+        await self.explanations.publish(pod_ref(explanation.uid), explanation.event, origin)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failure = error
-        self._changed()
+        self.changed()
 
     async def _notify(self, taken: TakenStatusWrite, events: Sequence[NewEvent]) -> None:
         try:
             outcome = await self._append(events)
         except TooLarge as error:
             # The same status would be refused again. The next one is published when the status changes.
-            self._logger.error("fact_too_large", aggregate=str(events[0].ref), reason=str(error))
-            self._state.status.refused(taken, for_good=True)
+            self.logger.error("fact_too_large", aggregate=str(events[0].ref), reason=str(error))
+            self.state.status.refused(taken, for_good=True)
             return
         match outcome:
             case Appended(seqs=seqs):
-                self._state.status.stored(taken, seqs)
+                self.state.status.stored(taken, seqs)
             case Conflict():
                 for event in events:
                     await self._read_ahead(event.ref, known_up_to(event))
-                self._state.status.refused(taken)
+                self.state.status.refused(taken)
             case Full():
-                self._state.status.refused(taken)
+                self.state.status.refused(taken)
 
     async def _carry_out(self, parts: Sequence[Part], started_nanos: int) -> None:
         failpoint("before_append")
-        watched = self._monitor.begin(
-            [item for part in parts for node in part.nodes for item in node.drafts.work.items]
-        )
+        watched = self.monitor.begin([item for part in parts for node in part.nodes for item in node.drafts.work.items])
         try:
             await self._stored(parts, started_nanos)
         finally:
-            self._monitor.end(watched)
+            self.monitor.end(watched)
 
     async def _stored(self, parts: Sequence[Part], started_nanos: int) -> None:
         try:
@@ -281,7 +262,7 @@ class Publisher:
                         self._confirm(node, seqs[until], seqs[at:until], started_nanos)
                         at = until + 1
                     if part.gang is not None:
-                        self._state.status.in_log(part.gang.ref, seqs[at])
+                        self.state.status.in_log(part.gang.ref, seqs[at])
                         at += 1
             case Conflict(moved=moved):
                 await self._one_by_one(parts, {ref for ref, _ in moved}, started_nanos)
@@ -320,23 +301,23 @@ class Publisher:
 
     async def _append(self, events: Sequence[NewEvent]) -> Appended | Conflict | Full:
         while True:
-            outcome = await self._log.append(events)
+            outcome = await self.log.append(events)
             if not isinstance(outcome, Unavailable):
                 return outcome
-            self._logger.warning("log_unavailable", events=len(events), reason=outcome.reason)
+            self.logger.warning("log_unavailable", events=len(events), reason=outcome.reason)
 
     def _confirm(self, part: Sealed, node_seq: int, pod_seqs: Sequence[int], started_nanos: int) -> None:
-        self._state.log.own.stored(part.events())
-        self._state.commits.confirmed(part.drafts.work, node_seq, pod_seqs, part.node.event_id)
-        now = self._clock.unix()
+        self.state.log.own.stored(part.events())
+        self.state.commits.confirmed(part.drafts.work, node_seq, pod_seqs, part.node.event_id)
+        now = self.clock.unix()
         for item, (context, parent) in zip(part.drafts.work.items, part.spans, strict=True):
             if not isinstance(item, Placement):
                 continue
-            self._metrics.of(self._state.profile_of(item.uid)).scheduled.inc()
+            self.metrics.of(self.state.profile_of(item.uid)).scheduled.inc()
             if item.queued_at:
-                self._metrics.sli_seconds.observe(max(0.0, now - datetime.fromisoformat(item.queued_at).timestamp()))
-            if context.sampled and self._tracer.exports:
-                self._tracer.finish(
+                self.metrics.sli_seconds.observe(max(0.0, now - datetime.fromisoformat(item.queued_at).timestamp()))
+            if context.sampled and self.tracer.exports:
+                self.tracer.finish(
                     _SPAN,
                     context,
                     parent,
@@ -364,7 +345,7 @@ class Publisher:
             if moved and ref not in moved:
                 continue
             await self._read_ahead(ref, next(known_up_to(event) for event in part.events() if event.ref == ref))
-        self._metrics.refolds.inc(len(work.items))
+        self.metrics.refolds.inc(len(work.items))
         failpoint("after_refold_before_redecide")
         await self._abandon(part)
 
@@ -373,33 +354,33 @@ class Publisher:
         `hopeless`: why the log will never store the part; "" if it may store it later. `at_fault`: uids of the pods
         that wait; the others are decided again at once. None stands for all pods.
         """
-        work, now = part.drafts.work, self._clock.unix()
-        for placement, reason in self._state.commits.refused(work, now, hopeless=hopeless, at_fault=at_fault):
-            self._metrics.of(self._state.profile_of(placement.uid)).refused.inc()
-            self._logger.warning("decision_abandoned", pod_uid=placement.uid, node=work.node)
+        work, now = part.drafts.work, self.clock.unix()
+        for placement, reason in self.state.commits.refused(work, now, hopeless=hopeless, at_fault=at_fault):
+            self.metrics.of(self.state.profile_of(placement.uid)).refused.inc()
+            self.logger.warning("decision_abandoned", pod_uid=placement.uid, node=work.node)
             await self.say(abandoned(placement, reason))
 
     def _fold_others(self, part: Sealed) -> None:
-        for stored in self._state.log.own.refused(part.events()):
-            fold_ahead(self._state, stored)
+        for stored in self.state.log.own.refused(part.events()):
+            fold_ahead(self.state, stored)
 
     async def _read_ahead(self, ref: AggregateRef, after: int) -> None:
         """Fold the events about an aggregate that others have written, before the fold runner brings them."""
-        for stored in await patiently(lambda: self._log.read_aggregate(ref, after=after)):
+        for stored in await patiently(lambda: self.log.read_aggregate(ref, after=after)):
             try:
-                fold_ahead(self._state, stored)
+                fold_ahead(self.state, stored)
             except UnreadableEvent as error:
                 # The follower halts before the same event and tells an operator.
-                self._logger.error("event_unreadable", seq=error.seq, reason=error.reason)
+                self.logger.error("event_unreadable", seq=error.seq, reason=error.reason)
                 break
 
     async def _full(self, parts: Sequence[Part], reason: str) -> None:
         if not self.is_full:
-            self._logger.error("log_full", reason=reason)
+            self.logger.error("log_full", reason=reason)
         self.is_full = True
         for node in (node for part in parts for node in part.nodes):
             self._fold_others(node)
-            self._state.commits.refused(node.drafts.work, self._clock.unix(), blame=False)
+            self.state.commits.refused(node.drafts.work, self.clock.unix(), blame=False)
         await asyncio.sleep(FULL_PAUSE_SECONDS)
         self.is_full = False
 

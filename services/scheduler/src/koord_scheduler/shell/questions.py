@@ -7,6 +7,7 @@ further questions wait for it within the timeouts of their callers.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 import msgspec
@@ -28,7 +29,7 @@ from koord_scheduler.domain.loop.folding.log import fold_early
 from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.replay.state_hash import state_hash
 from koord_scheduler.shell.folding import StateFold
-from koord_scheduler.shell.forking import ForkFailed, ForkRaised, in_fork, in_fork_and_wait
+from koord_scheduler.shell.forking import Forked, ForkFailed, ForkRaised, in_fork, in_fork_and_wait
 from koord_scheduler.shell.observing import SchedulerMetrics
 
 _BATCH_SECONDS: Final = 1.0
@@ -45,46 +46,31 @@ class _Outcome(msgspec.Struct, frozen=True):
     invalid: str = ""
 
 
+@dataclass(eq=False)
 class Questions:
-    """Answers capacity questions (`koord fit`) in forked copies of this scheduler process.
+    """Answers capacity questions (`koord fit`) in forked copies of this scheduler process."""
 
-    Args:
-        fold: Its `is_inside_batch` tells whether an append of the log is only applied in part.
-        trouble: Returns why the state is not current; None if it is.
-        leadership: Tells whether this instance leads.
-        clock: The present time of the answers; faster than the host's clock if the run is accelerated.
-    """
+    state: SchedulerState
+    fold: StateFold  # Its `is_inside_batch` tells whether an append of the log is only applied in part
+    trouble: Callable[[], str | None]  # Why the state is not current; None if it is
+    leadership: Leadership
+    _: KW_ONLY
+    clock: Clock  # The present time of the answers; faster than the host's clock if the run is accelerated
+    metrics: SchedulerMetrics
+    logger: Logger
+    instance: str
 
-    def __init__(
-        self,
-        state: SchedulerState,
-        fold: StateFold,
-        trouble: Callable[[], str | None],
-        leadership: Leadership,
-        *,
-        clock: Clock,
-        metrics: SchedulerMetrics,
-        logger: Logger,
-        instance: str,
-    ) -> None:
-        self._state = state
-        self._fold = fold
-        self._trouble = trouble
-        self._leadership = leadership
-        self._clock = clock
-        self._metrics = metrics
-        self._logger = logger
-        self._instance = instance
+    def __post_init__(self) -> None:
         self._fork = asyncio.Lock()
-        self._role_changed = asyncio.Event()
-        leadership.subscribe(acquired=lambda _: self._role_changed.set(), lost=lambda _, __: self._role_changed.set())
+        self._role_changed = changed = asyncio.Event()
+        self.leadership.subscribe(acquired=lambda _: changed.set(), lost=lambda _, __: changed.set())
 
     async def run(self, connection: BusConnection, names: BusNames, audit: Audit) -> None:
         """Receive questions from the bus, as leader or as standby, until the task is cancelled."""
         while True:
             self._role_changed.clear()
             server = EndpointServer(connection, names, audit=audit)
-            leads = self._leadership.term is not None
+            leads = self.leadership.term is not None
             server.serve(SCHEDULER_FIT, self.answer, as_standby=not leads)
             if leads:
                 server.serve(SCHEDULER_STATE_HASH, self.state_hash)
@@ -95,36 +81,29 @@ class Questions:
         in a fork, one question after the other. Raises Refusal: the question is invalid, or cannot be answered now;
         ForkRaised: The computation raised an exception (a bug).
         """
-        reason = self._trouble()
-        if reason is not None:
-            raise Refusal(ErrorCode.UNAVAILABLE, reason)
+        self._must_be_current()
         try:
-            check_question(self._state, request)
+            check_question(self.state, request)
         except InvalidInput as error:
             raise Refusal(ErrorCode.INVALID, error.sentence()) from error
         async with self._fork:
             await self._batch_is_whole()
             began = _HOST.monotonic()
-            now = self._clock.unix()
-            by_standby = self._leadership.term is None
-            try:
-                forked = await in_fork(lambda: self._answered(request, now))
-            except ForkRaised:
-                raise  # a defect: the caller must not repeat the question
-            except ForkFailed as error:
-                self._logger.error("question_failed", reason=str(error))
-                raise Refusal(ErrorCode.UNAVAILABLE, "the question could not be answered; see the log") from error
+            now = self.clock.unix()
+            by_standby = self.leadership.term is None
+            forked = await self._forked(
+                lambda: self._answered(request, now), "the question could not be answered; see the log"
+            )
             outcome = codec.decode(forked.result, _Outcome)
             answer = outcome.answer
             if answer is None:
                 raise Refusal(ErrorCode.INVALID, outcome.invalid)
             seconds = _HOST.monotonic() - began
-            self._metrics.question_seconds.observe(seconds)
-            self._metrics.question_pause_seconds.observe(forked.pause_seconds)
-            self._logger.info(
+            self.metrics.question_seconds.observe(seconds)
+            self.logger.info(
                 "question_answered", seconds=round(seconds, 3), pause=round(forked.pause_seconds, 4), ahead=answer.ahead
             )
-            return msgspec.structs.replace(answer, answered_by=self._instance, by_standby=by_standby, seconds=seconds)
+            return msgspec.structs.replace(answer, answered_by=self.instance, by_standby=by_standby, seconds=seconds)
 
     def _answered(self, request: FitRequest, now: float) -> bytes:
         """Answer in the fork. Questions that need further copies fork once more from there, one after the other."""
@@ -136,7 +115,7 @@ class Questions:
             return answer
 
         try:
-            return codec.encode(_Outcome(answer_question(self._state, request, now, probe)))
+            return codec.encode(_Outcome(answer_question(self.state, request, now, probe)))
         except InvalidInput as error:
             return codec.encode(_Outcome(invalid=error.sentence()))
 
@@ -145,35 +124,42 @@ class Questions:
         the log has confirmed appends that the fold has not reached. So the answer waits until it has. Raises Refusal:
         the state cannot be told now, for example because appends stay ahead of the fold.
         """
-        reason = self._trouble()
-        if reason is not None:
-            raise Refusal(ErrorCode.UNAVAILABLE, reason)
+        self._must_be_current()
         async with self._fork:
             end = _HOST.monotonic() + _EXACT_SECONDS
             while not self._is_exact():
                 if _HOST.monotonic() > end:
                     raise Refusal(ErrorCode.UNAVAILABLE, "the scheduler appends faster than it folds; ask again")
                 await asyncio.sleep(_LOOK_SECONDS)
-            try:
-                forked = await in_fork(self._hashed)
-            except ForkRaised:
-                raise  # a defect: the caller must not repeat the question
-            except ForkFailed as error:
-                self._logger.error("question_failed", reason=str(error))
-                raise Refusal(ErrorCode.UNAVAILABLE, "the state could not be hashed; see the log") from error
-            self._metrics.question_pause_seconds.observe(forked.pause_seconds)
+            forked = await self._forked(self._hashed, "the state could not be hashed; see the log")
             return codec.decode(forked.result, StateHash)
 
+    def _must_be_current(self) -> None:
+        reason = self.trouble()
+        if reason is not None:
+            raise Refusal(ErrorCode.UNAVAILABLE, reason)
+
+    async def _forked(self, work: Callable[[], bytes], failure: str) -> Forked:
+        try:
+            forked = await in_fork(work)
+        except ForkRaised:
+            raise  # a defect: the caller must not repeat the question
+        except ForkFailed as error:
+            self.logger.error("question_failed", reason=str(error))
+            raise Refusal(ErrorCode.UNAVAILABLE, failure) from error
+        self.metrics.question_pause_seconds.observe(forked.pause_seconds)
+        return forked
+
     def _is_exact(self) -> bool:
-        log = self._state.log
-        return not self._fold.is_inside_batch and log.position >= max(log.acknowledged, log.read_ahead)
+        log = self.state.log
+        return not self.fold.is_inside_batch and log.position >= max(log.acknowledged, log.read_ahead)
 
     def _hashed(self) -> bytes:
-        fold_early(self._state)  # in the fork: own events that came before the log answered their append
-        return codec.encode(StateHash(self._state.log.position, state_hash(self._state)))
+        fold_early(self.state)  # in the fork: own events that came before the log answered their append
+        return codec.encode(StateHash(self.state.log.position, state_hash(self.state)))
 
     async def _batch_is_whole(self) -> None:
         """Wait until the state is between two batches of the log, but not for ever."""
         end = _HOST.monotonic() + _BATCH_SECONDS
-        while self._fold.is_inside_batch and _HOST.monotonic() < end:  # noqa: ASYNC110 - the fold sets no event
+        while self.fold.is_inside_batch and _HOST.monotonic() < end:  # noqa: ASYNC110 - the fold sets no event
             await asyncio.sleep(_LOOK_SECONDS)

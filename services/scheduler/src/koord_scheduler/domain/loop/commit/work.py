@@ -12,51 +12,40 @@ from koordcore.events.pod import DecisionBasis, PlacementExplanation, PodPlaced,
 from koordcore.protocol.annotations.gang import BoundGang
 
 
-class Placement(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
-    """A decision to place a pod on a node."""
-
+class _Decision(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
     uid: str
     node: str
     namespace: str
     name: str
+    trigger: str  # Id of the event that caused the decision, such as the one because of which the pod was attempted
+    traceparent: str = ""
+    tracestate: str = ""
+
+
+class Placement(_Decision, frozen=True, kw_only=True, eq=False, gc=False):
+    """A decision to place a pod on a node."""
+
     on_node: PodOnNode  # The pod as its node's agent sees it, with its allocation
     attempt: int  # Number of the attempt that found the node; the first attempt of a pod is 1
     queued_at: str  # RFC 3339 time of submission
     explanation: PlacementExplanation
-    trigger: str  # Id of the event because of which the pod was attempted
     # Positions and earlier decisions on which the decision rests; None if not recorded.
     basis: DecisionBasis | None = None
     gang: BoundGang | None = None  # The gang group that is bound together; None if the pod is bound alone
     annotations: Mapping[str, str] = {}  # Annotations of plugins to write on the pod when it is bound
-    traceparent: str = ""
-    tracestate: str = ""
 
 
-class Release(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
+class Release(_Decision, frozen=True, kw_only=True, eq=False, gc=False):
     """A decision that a pod no longer holds its node."""
 
-    uid: str
-    node: str
-    namespace: str
-    name: str
     reason: str  # Why, in the words of `PodReleased.reason`
-    trigger: str  # Id of the event that caused the decision
-    traceparent: str = ""
-    tracestate: str = ""
 
 
-class Reallocation(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
+class Reallocation(_Decision, frozen=True, kw_only=True, eq=False, gc=False):
     """A decision to change the amounts or the allocation of a pod or Reservation in the ledger of its node."""
 
-    uid: str
-    node: str
-    namespace: str
-    name: str
     on_node: PodOnNode  # The pod or Reservation with its new amounts and allocation
     reason: str  # Value of `PodReallocated.reason`
-    trigger: str  # Id of the event that caused the decision
-    traceparent: str = ""
-    tracestate: str = ""
 
 
 Work = Placement | Release | Reallocation
@@ -77,7 +66,6 @@ class NodeWork(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 def pod_event(work: Work) -> PodPlaced | PodReallocated | PodReleased:
-    """Return the event of the pod's aggregate for a placement, a reallocation or a release."""
     match work:
         case Placement():
             return PodPlaced(
@@ -107,24 +95,20 @@ def pod_event(work: Work) -> PodPlaced | PodReallocated | PodReleased:
 
 
 def pod_ref(uid: str) -> AggregateRef:
-    """Return the aggregate `pod.<uid>`, which has the placements and releases of a pod."""
+    """Which has the placements and releases of a pod."""
     return AggregateRef("pod", uid)
 
 
 def node_ref(node: str) -> AggregateRef:
-    """Return the aggregate `node.<name>`, which is the ledger of a node."""
+    """The ledger of a node."""
     return AggregateRef("node", name_token(node))
 
 
 def pod_draft(work: Work, expected_last: int) -> Draft:
-    """Return the unsealed event of the pod for an append. `expected_last`: position of the last event of `pod.<uid>`; 0
-    if it has none. The log refuses the append if this has changed.
-    """
+    """`expected_last`: of `pod.<uid>`, or 0. The log refuses the append if this has changed."""
     return Draft(pod_ref(work.uid), pod_event(work), expected_last)
 
 
 def node_draft(work: NodeWork, expected_last: int) -> Draft:
-    """Return the unsealed event of the node's ledger for an append. `expected_last`: position of the last event of
-    `node.<name>`; 0 if it has none. The log refuses the append if this has changed.
-    """
+    """`expected_last`: of `node.<name>`, or 0. The log refuses the append if this has changed."""
     return Draft(node_ref(work.node), work.node_event(), expected_last)

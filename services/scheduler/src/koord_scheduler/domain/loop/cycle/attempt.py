@@ -30,8 +30,6 @@ from koord_scheduler.domain.loop.state.state import SchedulerState
 
 
 class Found(NamedTuple):
-    """The result of an attempt that found a node for the pod."""
-
     placed: Placed  # The node and its explanation
     # The pod with the resources that a ResizePod plugin gave it on this node; None if they stay.
     resized: Pod | None = None
@@ -39,8 +37,6 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotFound:
-    """The result of an attempt that found no node for the pod."""
-
     message: str  # One sentence for the user
     explanation: PlacementExplanation  # Which plugin refused how many nodes
     # Details of the refusals. None if the pod was rejected before nodes were filtered without details, if it did not
@@ -54,19 +50,12 @@ class NotFound:
 
 @dataclass(frozen=True, slots=True)
 class WholeJob:
-    """The result of an attempt that planned a node for each member of the pod's job, with the gate for batches on.
-
-    The caller places all members in this cycle, or none.
-
-    Attributes:
-        plugin: Name of the plugin that planned the job.
-        nodes: Uid of a member -> name of its node.
-
-    Source: scheduler-core spec, 12.1.
+    """The attempt planned a node for each member of the pod's job, with the gate for batches on. The caller places all
+    members in this cycle, or none. Source: scheduler-core spec, 12.1.
     """
 
-    plugin: str
-    nodes: Mapping[str, str]
+    plugin: str  # The one that planned the job
+    nodes: Mapping[str, str]  # Uid of a member -> name of its node
 
 
 class Attempt:
@@ -198,9 +187,8 @@ class Attempt:
         return NotFound(message=f"node {placed.node}: {message}", explanation=placed.explanation, diagnosis=None)
 
     def refused_by_nodes(self, rejection: Rejection, based_on: BasedOn) -> NotFound:
-        """Return the failure of a planned job as if each node had refused the pod. So the pod is retried when any node
-        has more room. `rejection`: why the job could not be placed. `based_on`: positions of the log that were folded
-        when the attempt began.
+        """The failure of a planned job as if each node had refused the pod, so that it is retried when any node has
+        more room.
         """
         return replace(self._rejected(rejection, based_on), rejection=None)
 

@@ -35,28 +35,22 @@ class JobRoom:
     examined: int  # Number of candidate nodes
 
 
+@dataclass(eq=False)
 class JobSearch:
-    """Searches nodes and victims that make room for a pod and all pending members of its job at once.
+    """Searches nodes and victims that make room for a pod and all pending members of its job at once."""
 
-    Args:
-        cycle_view: The nodes and the pod as this cycle sees them.
-        plugin: Rules of the plugin about the job and its victims.
-        within: Positions of the nodes that may be candidates; None for all.
-    """
+    state: SchedulerState
+    pod: PodRecord
+    cycle_view: CycleView
+    plugin: JobRules
+    within: Rows | None  # Positions of the nodes that may be candidates; None for all
 
-    def __init__(
-        self, state: SchedulerState, pod: PodRecord, cycle_view: CycleView, plugin: JobRules, within: Rows | None
-    ) -> None:
-        self._state = state
-        self._pod = pod
-        self._cycle_view = cycle_view
-        self._within = within
-        self._plugin = plugin
+    def __post_init__(self) -> None:
         # The members in the order in which they are placed.
         self.members = [
             record
-            for uid in plugin.members(pod)
-            if (record := state.pods.get(uid)) is not None and record.subject is not None and not record.work_node
+            for uid in self.plugin.members(self.pod)
+            if (record := self.state.pods.get(uid)) is not None and record.subject is not None and not record.work_node
         ]
         # Pods that stay for now, because their evictions have failed repeatedly. Uid -> Unix seconds from which the pod
         # may be evicted.
@@ -66,12 +60,12 @@ class JobSearch:
 
     def awaits_victims(self) -> bool:
         """Return whether a victim of an earlier preemption is still leaving a node that a member is nominated to."""
-        nodes = {self._state.nominator.node_of(member.uid) for member in self.members} - {""}
-        return any(is_being_emptied(self._state, node, self._pod.priority) for node in nodes)
+        nodes = {self.state.nominator.node_of(member.uid) for member in self.members} - {""}
+        return any(is_being_emptied(self.state, node, self.pod.priority) for node in nodes)
 
     def run(self) -> JobRoom | str:
         """Return nodes and victims for all members of the job, or a sentence about why there are none."""
-        state = self._state
+        state = self.state
         rules = self._rules()
         rows = sorted(row_list(self._candidates(rules is not None)), key=state.nodes.names.__getitem__)
         victims = {state.nodes.names[row]: self._victims(row) for row in rows}
@@ -92,20 +86,20 @@ class JobSearch:
         """Return the candidate rows. These are rows that refuse the pod but may accept it if pods leave, and rows that
         accept a member.
         """
-        state, engine = self._state, self._state.engine_of(self._pod)
-        resolvable = self._cycle_view.resolvable(engine)
+        state, engine = self.state, self.state.engine_of(self.pod)
+        resolvable = self.cycle_view.resolvable(engine)
         lowest = state.cluster.priorities.lowest(state.nodes.capacity)
-        found = [resolvable[lowest[resolvable] < self._pod.priority]]
+        found = [resolvable[lowest[resolvable] < self.pod.priority]]
         found += [
             state.frameworks.engine_of(subject).feasible(subject)
             for subject in {member.subject for member in self.members}
-            if subject is not None and (has_rules or subject != self._cycle_view.subject)
+            if subject is not None and (has_rules or subject != self.cycle_view.subject)
         ]
         rows = np.unique(np.concatenate(found))
-        return rows if self._within is None else np.intersect1d(rows, self._within, assume_unique=True)
+        return rows if self.within is None else np.intersect1d(rows, self.within, assume_unique=True)
 
     def _victims(self, row: int) -> list[JobVictim]:
-        state, node = self._state, self._state.nodes.names[row]
+        state, node = self.state, self.state.nodes.names[row]
         possible: list[JobVictim] = []
         self._occupants[node] = {}
         for pod_info in state.assumed.ledgers.pod_infos(node):
@@ -116,7 +110,7 @@ class JobSearch:
                 continue
             is_settled = other.phase in (Phase.PLACED, Phase.BOUND) or other.uid in state.assumed.waiting
             name = f"{other.namespace}/{other.name}"
-            victim = possible_victim(other.uid, name, other.priority, other.pod.metadata.labels, self._pod.priority)
+            victim = possible_victim(other.uid, name, other.priority, other.pod.metadata.labels, self.pod.priority)
             if victim is None or not is_settled:
                 continue
             until = state.nominator.spared_until(other.uid)
@@ -129,14 +123,14 @@ class JobSearch:
 
     def _fits(self, node: str, kept: Sequence[JobVictim], members: Sequence[str]) -> bool:
         """Return whether these members fit on the node if only the pods in `kept` stay of the possible victims."""
-        state, row = self._state, self._state.nodes.row(node)
+        state, row = self.state, self.state.nodes.row(node)
         assert row is not None, f"node {node} has no row"
         staying = {victim.uid for victim in kept}
         with tried(state) as (take, give):
             for uid, pod_info in self._occupants[node].items():
                 if uid not in staying:
                     give(row, pod_info)
-            for rival in state.nominator.rivals_on(node, self._pod):
+            for rival in state.nominator.rivals_on(node, self.pod):
                 if rival.uid not in self._by_uid:
                     take(row, rival)
             for uid in members:
@@ -148,9 +142,9 @@ class JobSearch:
         return True
 
     def _rules(self) -> TopologyRules | None:
-        gangs, topology = self._state.books.gangs, self._state.books.gang.topology
-        gang = gangs.roster.gang_of(self._pod.uid)
+        gangs, topology = self.state.books.gangs, self.state.books.gang.topology
+        gang = gangs.roster.gang_of(self.pod.uid)
         gather = gang.parameters.gather if gang is not None and gang.parameters is not None else None
         if not gangs.args.aware_network_topology or gather is None or topology is None:
             return None
-        return TopologyRules(topology, gather, self._plugin.peers_of(self._pod))
+        return TopologyRules(topology, gather, self.plugin.peers_of(self.pod))
