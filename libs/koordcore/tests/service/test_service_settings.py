@@ -197,6 +197,7 @@ def test_gates_from_a_file(tmp_path: Path) -> None:
         "SUAMK2FG4MI6UE3ACF3FK3OIQBCEIEZV7NSWFFEW63UXMRLFM2XLAXK4GY",
         "nats://user:s3cret@host:4222",
         "Authorization: Bearer abcdefghijklmnop",
+        "Authorization: BEARER abcdefghijklmnop",
         "-----BEGIN PRIVATE KEY-----\nMIIabc\n-----END PRIVATE KEY-----",
     ],
 )

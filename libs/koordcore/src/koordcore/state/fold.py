@@ -24,7 +24,7 @@ Evolve = Callable[[Any, Any, StoredEvent], AggregateState | None]
 
 def dropped(_: AggregateState | None, __: Event, ___: StoredEvent) -> None:
     """Return None, so that the aggregate of the event is dropped. `ClusterState.last_seq` is 0 for a dropped aggregate,
-    so the next event expects position 0. If the id is a name that may return (`returning_names`), the log stores this
+    so the next event expects position 0. If the id is a name that may return, the log stores this
     event behind the last one, provided that its writer has folded the last one. For other ids, the event conflicts with
     the events that are still in the log.
     """

@@ -1,6 +1,6 @@
 """The status of a Reservation, computed from its placement, from the ledger of its node, and from how it ended.
 
-Source: scheduler-fine-grained spec, 3.1, 3.3; see `events.scheduling.reservation`.
+Source: scheduler-fine-grained spec, 3.1, 3.3; see `events.reservation`.
 """
 
 from collections.abc import Iterable, Mapping

@@ -3,8 +3,9 @@
 Facts are in the order of the log, explanations in the order of their stream; clocks do not matter. An explanation
 follows the newest fact that its writer had folded.
 
-`EVENTS` says how each type of event appears. A new type is shown by `koord explain pod`, and by the dashboard if the
-read API selects it, as soon as it has a row there.
+`EVENTS` says how each type of event appears. `koord explain pod` shows a new type of the pod's own aggregates as soon
+as it has a row there. A fact in an aggregate of a node needs a `says`, which finds the pod in it; the read API selects
+such facts by type.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -67,8 +68,8 @@ class Telling(NamedTuple):
     kind: str  # of the aggregate
     step: Step
     says: Callable[[Any, Of], str | None] | None
-    """The sentence about an event, without the name of the pod; may be empty. If it is None for a fact, the fact is not
-    about this pod and is left out. No function: the sentence of `stories.sentences`."""
+    """The sentence about an event, without the name of the pod; may be empty. If the function returns None for a fact,
+    the fact is not about this pod and is left out. Without a function, `stories.sentences` has the sentence."""
 
 
 def _row(model: type[E], step: Step, says: Callable[[E, Of], str | None] | None = None) -> tuple[str, Telling]:

@@ -4,7 +4,7 @@
     events            every fact, as it stands in the log
     aggregates        canonical state of every aggregate: their hash is the hash of the fold
     pods              lives of pods, one row per episode (`fold.pods`)
-    node_versions     figures of nodes, one row per change (`domain.nodes`)
+    node_versions     figures of nodes, one row per change (`fold.figures`)
     cluster_series    totals per second of stream time (`fold.figures`)
     aggregate_lives   when aggregates existed that no longer exist (`fold.lives`)
     aggregate_versions    states of aggregates after every 32nd event

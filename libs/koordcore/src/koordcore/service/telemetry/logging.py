@@ -34,9 +34,9 @@ _SECRET_TEXTS: Final = (
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)", re.S), HIDDEN),
     (re.compile(r"\beyJ[-A-Za-z0-9_]{8,}\.[-A-Za-z0-9_]{8,}\.[-A-Za-z0-9_]*"), HIDDEN),
 )
-# One of these occurs in every text that the patterns above can match; a log line without them costs five substring
-# looks.
-_HINTS: Final = ("://", "earer", "asic", "PRIVATE", "eyJ")
+# One of these occurs in every text that the patterns above can match, but for seeds (`_MAYBE_SEED`).
+_HINTS: Final = ("://", "PRIVATE", "eyJ")
+_HINTS_IN_ANY_CASE: Final = ("bearer", "basic")
 _MAYBE_SEED: Final = re.compile(r"S[UAONCX][A-Z2-7]{20}")
 
 
@@ -49,7 +49,12 @@ def is_secret_name(name: str) -> bool:
 
 def redact_text(text: str) -> str:
     """Return the text with key seeds, passwords in URLs, tokens and private keys replaced by asterisks."""
-    if not any(hint in text for hint in _HINTS) and _MAYBE_SEED.search(text) is None and "BASIC" not in text.upper():
+    folded = text.lower()
+    if (
+        not any(hint in text for hint in _HINTS)
+        and not any(hint in folded for hint in _HINTS_IN_ANY_CASE)
+        and _MAYBE_SEED.search(text) is None
+    ):
         return text
     for pattern, replacement in _SECRET_TEXTS:
         text = pattern.sub(replacement, text)

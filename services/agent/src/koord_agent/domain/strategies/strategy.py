@@ -1,6 +1,6 @@
 """The protocol of QoS strategies. The agent and installed packages implement it.
 
-A strategy proposes values of kernel files. It never writes them. `strategy_runner` decides which strategies are due,
+A strategy proposes values of kernel files. It never writes them. `runner` decides which strategies are due,
 one arbiter (`domain.plans.arbiter`) picks one plan for each file, and one executor writes. Source: agent spec, 10.
 """
 

@@ -6,7 +6,7 @@
     5 s              cold pages
 
 A collector runs only if the machine can do it and its gate is on. `Features` tells the reasons. `sensing` reads, the
-rules are in `domain.metrics.monitor` and `domain.metrics.monitor`.
+rules are in `domain.metrics.monitor`.
 
 Source: agent spec, 6.
 """

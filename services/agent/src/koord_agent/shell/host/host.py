@@ -1,4 +1,4 @@
-"""The protocol of every machine. `linux` and `simulated_host` implement it.
+"""The protocol of every machine. `linux` and `simulator.host` implement it.
 
 Values are v1-style (agent spec, 3.4) on every kernel. Directories are relative to the root of a hierarchy. Calls block
 briefly (files of /proc and /sys), so the shell runs the calls of one node in one thread at a time.

@@ -1,6 +1,6 @@
 """Eviction for CPU: best-effort pods that get too little of their request, and nodes that use too much CPU.
 
-Features in their order: BECPUEvict, CPUAllocatableEvict (`allocatable_evict`), CPUEvict.
+Features in their order: BECPUEvict, CPUAllocatableEvict, CPUEvict.
 Source: agent spec, 12.2-12.4. Vectors: cpu_evict.
 """
 

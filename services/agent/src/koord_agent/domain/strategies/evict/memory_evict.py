@@ -1,6 +1,6 @@
 """Eviction for memory: best effort first, then low priorities, then pods that opted in.
 
-Features in their order: BEMemoryEvict, MemoryAllocatableEvict (`allocatable_evict`), MemoryEvict.
+Features in their order: BEMemoryEvict, MemoryAllocatableEvict, MemoryEvict.
 
 Source: agent spec, 12.5. Vectors: memory_evict.
 """

@@ -1,6 +1,6 @@
 """Cluster state that admission reads besides the object.
 
-It contains profiles, namespaces, priority classes, quotas and configuration. `fold_facts` keeps it up to date from
+It contains profiles, namespaces, priority classes, quotas and configuration. `fold_fact` keeps it up to date from
 events, at a cost that does not grow with the cluster.
 
 Source:
