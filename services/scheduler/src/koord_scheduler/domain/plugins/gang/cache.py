@@ -303,6 +303,7 @@ class GangCache:
             return not_found(member)
         if gang.has_free_pass:
             return None
+        refused: Refused | None
         if gang.parameters is None:
             refused = Refused(Reason.GANG_NOT_INITIALIZED, f"gang {gang.id} of pod {member.key} is not initialized")
         else:
