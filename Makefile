@@ -77,7 +77,7 @@ test: setup format-check contracts ## lint, types, import contracts, and all tes
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going typecheck tests
 
 # A test that hangs takes its worker with it: a signal inside an event loop can lose a callback and hang for ever.
-RUN_TESTS := $(PYTEST) -n 3 --dist loadgroup -o timeout_method=thread
+RUN_TESTS := $(PYTEST) -n 4 --dist loadgroup -o timeout_method=thread
 tests: setup
 	@$(RUN_TESTS)
 

@@ -133,6 +133,7 @@ def promtool(*words: str) -> str:
     return "" if done.returncode == 0 else done.stdout + done.stderr
 
 
+@pytest.mark.deep
 @needs_promtool
 def test_each_alert_fires_with_its_fault_only() -> None:
     assert promtool("test", "rules", str(CASES)) == ""

@@ -67,6 +67,7 @@ async def folded_until(day: Day, holds: Callable[[ClusterState], bool], what: st
     return states[-1]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("failpoint", first_of(["binding_decided_before_request:1", "binding_answered_before_fact:3"]))
 async def test_every_placed_pod_is_bound_after_a_kill(
     tmp_path: Path, fresh_nats_server: NatsServer, failpoint: str

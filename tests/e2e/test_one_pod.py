@@ -79,6 +79,7 @@ def test_status_shows_every_process_ready_and_who_leads(koord: Koord) -> None:
     assert re.match(r"scheduler: scheduler_\w+ leads since ", scheduler)
 
 
+@pytest.mark.deep
 def test_status_and_lag_of_a_system_that_only_addresses_name(koord: Koord, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere, stack = Koord(koord.var.parent / "elsewhere"), koord.stack()
     urls = {each.name: each.urls for each in stack.processes}

@@ -261,6 +261,7 @@ def _refused(shell: Shell[SchedulerSettings]) -> int:
     return int(shell.metrics.registry.get_sample_value("scheduler_refused_decisions_total") or 0)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("prize", [LastGpu, LastReservation])
 async def test_one_of_two_schedulers_gets_the_last_one_on_a_single_server(
     nats_server: NatsServer, tmp_path: Path, prize: Callable[[], Prize]

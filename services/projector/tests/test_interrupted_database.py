@@ -18,6 +18,7 @@ from support.until import until
 pytestmark = pytest.mark.postgres
 
 
+@pytest.mark.deep
 async def test_sessions_that_are_killed_again_and_again_lose_and_repeat_nothing(postgres_dsn: str) -> None:
     events = small()
     async with projector(postgres_dsn, batch_events=20) as it, it.running():

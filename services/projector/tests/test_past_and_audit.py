@@ -229,6 +229,7 @@ async def test_old_facts_are_dropped_if_the_archive_has_them_and_later_moments_s
             await compare_with_fold(connection, facts, 300)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("worth", [1, 1_000_000], ids=["by copy", "batch by batch"])
 async def test_facts_of_tables_that_were_made_again_meanwhile_are_not_dropped(
     postgres_dsn: str, facts: list[StoredEvent], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worth: int

@@ -56,6 +56,7 @@ async def test_any_batching_gives_the_same_rows(postgres_server_dsn: str, postgr
             assert all_rows(dsn) == expected
 
 
+@pytest.mark.deep
 async def test_a_restart_at_any_position_goes_on_with_the_same_rows(
     postgres_server_dsn: str, postgres_dsn: str
 ) -> None:

@@ -113,6 +113,7 @@ async def test_tables_are_exchanged_when_no_query_reads_them_and_other_queries_r
             assert all_of(postgres_dsn) == before
 
 
+@pytest.mark.deep
 async def test_a_view_of_a_user_stays_and_the_rebuild_goes_batch_by_batch(postgres_dsn: str) -> None:
     events = small()
     async with projector(postgres_dsn) as it:
@@ -207,6 +208,7 @@ async def test_a_killed_fold_begins_again(postgres_dsn: str) -> None:
             assert all_of(postgres_dsn) == once
 
 
+@pytest.mark.deep
 async def test_indexes_are_given_up_with_a_fold_that_ends_before_the_session_is_closed(
     postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

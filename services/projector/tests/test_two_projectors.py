@@ -101,6 +101,7 @@ async def test_an_operator_can_give_the_tables_to_the_version_that_stands_by(pos
                 assert stored_schema(postgres_dsn) == ("old", len(events))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("version", ["old", "new"])
 async def test_a_rebuild_by_copy_ends_while_another_projector_folds(
     postgres_dsn: str, monkeypatch: pytest.MonkeyPatch, version: str

@@ -260,6 +260,7 @@ async def test_a_large_snapshot_comes_back_whole(bus: Bus):
     assert await bus.snapshots.newest("f", schema_fingerprint="v1") == large
 
 
+@pytest.mark.deep
 @pytest.mark.nats
 async def test_a_server_that_answers_no_more_while_snapshots_are_read_is_told_and_asked_again(
     place: Place, monkeypatch: pytest.MonkeyPatch

@@ -176,6 +176,7 @@ async def answered(ask: Callable[[], Awaitable[T]]) -> T:
     return (await until(answer, every=0.1))[0]
 
 
+@pytest.mark.deep
 async def test_three_nodes_lose_their_leader_without_losing_facts(nats_cluster: NatsCluster) -> None:
     connection = await connected_to(*nats_cluster.urls)
     try:

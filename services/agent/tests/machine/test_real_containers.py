@@ -96,6 +96,7 @@ def remove_tree(name: str) -> None:
                 directory.rmdir()
 
 
+@pytest.mark.deep
 def test_a_best_effort_container_that_burns_every_cpu_is_held_to_its_budget(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.root, pytest.mark.slow]
 MEASURE = Path(__file__).parents[4] / "examples" / "protection" / "measure.py"
 
 
+@pytest.mark.deep
 def test_best_effort_that_burns_every_cpu_is_held_to_its_budget_while_requests_go_on(
     tmp_path: Path,
 ) -> None:

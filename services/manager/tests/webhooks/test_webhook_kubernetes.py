@@ -166,6 +166,7 @@ class NotLeading(AlwaysLeading):
         await asyncio.Event().wait()
 
 
+@pytest.mark.deep
 async def test_a_replica_is_ready_whoever_leads_once_the_log_has_seen_the_cluster(tmp_path: Path) -> None:
     bus = memory_bus()
     async with behind_api_server(tmp_path) as (server, _):

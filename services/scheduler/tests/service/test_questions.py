@@ -61,6 +61,7 @@ async def test_standby_answers_and_the_leader_does_after_its_end(nats_server: Na
         assert await end(leader) == 0
 
 
+@pytest.mark.deep
 async def test_killed_and_hanging_forks_disturb_nobody(nats_server: NatsServer) -> None:
     name = "fit-forks"
     async with cluster(nats_server, name) as bus:
