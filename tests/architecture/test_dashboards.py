@@ -48,6 +48,12 @@ def quoted(sources: str) -> frozenset[str]:
     return frozenset(re.findall(r'(?<=")[a-z0-9_]+(?=")', sources))
 
 
+@cache
+def beginnings(sources: str) -> frozenset[str]:
+    """The words that end with an underscore before a brace, as in f"scheduler_{name}"."""
+    return frozenset(re.findall(r"([a-z0-9_]*_)\{", sources))
+
+
 def is_defined(name: str, sources: str) -> bool:
     """Whether the code names a metric: whole, or in two parts as in f"scheduler_{name}"."""
     whole = SUFFIX.sub("", name)
@@ -55,7 +61,10 @@ def is_defined(name: str, sources: str) -> bool:
         if candidate in quoted(sources):
             return True
         for cut in (found.start() for found in re.finditer("_", candidate)):
-            if candidate[cut + 1 :] in quoted(sources) and f"{candidate[:cut]}_{{" in sources:
+            beginning = candidate[: cut + 1]
+            if candidate[cut + 1 :] in quoted(sources) and any(
+                each.endswith(beginning) for each in beginnings(sources)
+            ):
                 return True
     return False
 

@@ -13,6 +13,8 @@ import pytest
 from koordcore.values import codec
 from support.until import until_blocking
 
+pytestmark = pytest.mark.slow
+
 TOOL = """#!/bin/sh
 case "$*" in
   "info -m")
