@@ -1,7 +1,6 @@
 """The HTTP server: probes, metrics, the guard in front of handlers, TLS with rotation, and a graceful end."""
 
 import asyncio
-import datetime
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,9 +12,6 @@ from typing import ClassVar
 import httpx
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from koordcore.service.health import Health
 from koordcore.service.lifecycle import Component, Service
 from koordcore.service.settings import ServiceSettings
@@ -30,6 +26,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from structlog.testing import capture_logs
+from support.certificates import write_certificate
 from support.manual_clock import ManualClock
 from support.until import DEADLINE_SECONDS, until
 
@@ -216,23 +213,6 @@ async def test_an_answer_must_begin_in_time_but_a_stream_may_go_on() -> None:
         assert await begun.aread() == b"line\nanother\n"
 
 
-async def test_more_connections_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web_http, "MAX_CONNECTIONS", 2)
-    may_end, began = asyncio.Event(), asyncio.Event()
-
-    async def late(_request: Request) -> Response:
-        began.set()
-        await may_end.wait()
-        return PlainTextResponse("late")
-
-    async with serving(Route("/late", late)) as run:
-        first = asyncio.create_task(run.client.get("/late"))
-        await began.wait()
-        assert (await run.client.get("/livez")).status_code == 503
-        may_end.set()
-        assert (await first).text == "late"
-
-
 async def test_an_answer_that_began_as_its_time_ended_is_not_begun_again() -> None:
     class Stubborn:
         async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -369,26 +349,6 @@ async def test_a_taken_port_fails_the_start_with_the_address(monkeypatch: pytest
         )
         with pytest.raises(OSError, match=f"cannot serve on 127.0.0.1:{run.http.port}"):
             await http.start()
-
-
-def write_certificate(folder: Path, serial: int) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(serial)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "tls.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    (folder / "tls.key").write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
 
 
 async def served_serial(port: int) -> int:

@@ -2,7 +2,9 @@
 
 import json
 import os
+import resource
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Generator
@@ -12,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 from koordcore.embedded.ports import free_ports
+from koordcore.service.run import MOST_FILES
 from koordcore.service.telemetry.tracing import FinishedSpan
 from support.until import DEADLINE_SECONDS, until_blocking
 
@@ -108,6 +111,34 @@ def test_a_service_serves_until_it_is_told_to_stop(loop: str, tmp_path: Path) ->
 
     span = msgspec.json.decode(spans.read_bytes(), type=FinishedSpan)
     assert (span.service, span.name, span.parent_id) == ("demo", "apply", "b7ad6b7169203331")
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+@pytest.mark.parametrize("files", [60, 400])
+def test_probes_are_answered_also_with_few_open_files(loop: str, files: int) -> None:
+    """With 60 files, the silent connections alone take all that the process may open."""
+    (port,) = free_ports(1)
+    with process(f"--http-port={port}", f"--event-loop={loop}") as demo:
+        until_blocking(lambda: is_ready(port))
+        resource.prlimit(demo.pid, resource.RLIMIT_NOFILE, (files, files))
+        held = [socket.create_connection(("127.0.0.1", port)) for _ in range(200)]
+        for path in ("healthz", "livez", "readyz"):
+            url = f"http://127.0.0.1:{port}/{path}"
+            assert httpx.get(url, trust_env=False, timeout=DEADLINE_SECONDS).status_code == 200
+        for each in held:
+            each.close()
+
+
+def test_a_service_may_open_as_many_files_as_the_system_permits() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    (port,) = free_ports(1)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1024), hard))
+    try:
+        with process(f"--http-port={port}") as demo:
+            until_blocking(lambda: is_ready(port))
+            assert resource.prlimit(demo.pid, resource.RLIMIT_NOFILE)[0] == min(hard, MOST_FILES)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_failing_component_ends_the_process_with_its_cause() -> None:

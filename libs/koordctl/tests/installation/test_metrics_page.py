@@ -60,6 +60,12 @@ def test_the_page_is_served_while_other_clients_say_nothing_or_nonsense(
         page_at(url)
 
 
+def test_the_page_has_the_limits_of_all_servers(registry: CollectorRegistry, address: tuple[str, int]) -> None:
+    with served_metrics(registry, address, None), socket.create_connection(address) as client:
+        client.sendall(b"GET /metrics HTTP/1.1\r\n" + b"a:\r\n" * 20_000)
+        assert client.recv(100).startswith(b"HTTP/1.1 431 ")
+
+
 def test_a_rotated_certificate_is_served_without_a_restart(
     registry: CollectorRegistry, address: tuple[str, int], tmp_path: Path
 ) -> None:

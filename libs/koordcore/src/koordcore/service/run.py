@@ -14,6 +14,7 @@ The HTTP server is the first component: it answers `/healthz` while the others s
 import asyncio
 import gc
 import os
+import resource
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Sequence
@@ -40,6 +41,7 @@ EXIT_USAGE: Final = 2
 _COLLECT_AFTER: Final = (10_000, 5, 200)  # Thresholds of the garbage collector's three generations
 _OLDEST: Final = 2
 _LAG_LOOK_SECONDS: Final = 1.0
+MOST_FILES: Final = 65_536
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +77,7 @@ def run_service(settings_type: type[S], compose: Compose[S], words: Sequence[str
             sys.stderr.write(f"koord-{name}: {problem}\n")
         return EXIT_USAGE
     collect_rarely()
+    allow_files()
     with asyncio.Runner(loop_factory=_loop_factory(settings)) as runner:
         status = runner.run(serve(settings, compose))
         # The runner waits for the threads of the event loop, of which one may hang: the process ends all the same.
@@ -83,6 +86,16 @@ def run_service(settings_type: type[S], compose: Compose[S], words: Sequence[str
         watchdog.start()
     watchdog.cancel()
     return status
+
+
+def allow_files() -> None:
+    """Raise the soft limit of open files to the hard one, at most to 65,536. Many systems start a process with 1,024,
+    which is fewer than the connections of an HTTP server and of the log together.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def collect_rarely() -> None:

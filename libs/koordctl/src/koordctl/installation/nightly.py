@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime as dt
 import os
 import shutil
-import socket
 import ssl
 import subprocess
 import sys
@@ -18,9 +17,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from http.server import ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
@@ -31,24 +28,14 @@ from koordctl.render.output import console, fail
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
+    from starlette.types import ASGIApp
 
 
-CLIENT_SECONDS: Final = 10.0
-"""Time for which a connection may stay silent."""
 USERS: Final = {"compare-copies": "auditor", "backup": "backup", "drill": "", "archive": "retention"}
 """Check -> user of the log with whose key it runs; "": the check does not connect to the log."""
 LOOK_SECONDS: Final = 10.0
 """Time between two looks at the clock, at the certificate, and at the results of other runs."""
 MANIFEST: Final = "backup.json"
-
-
-class _Server(ThreadingHTTPServer):
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Ignore a connection that breaks. Each request has its own thread, so no other one is affected."""
-
-
-class _Server6(_Server):
-    address_family = socket.AF_INET6
 
 
 def address_of(listen: str) -> tuple[str, int]:
@@ -71,14 +58,9 @@ def served_metrics(
         certificate: File `<name>.crt` of the certificate, beside its key `<name>.key`. None serves without TLS.
     """
     from koordcore.service.web.certificate import Certificate
-    from prometheus_client import MetricsHandler
+    from koordcore.service.web.web_server import bind_to, served_in_thread
+    from prometheus_client import make_asgi_app  # pyright: ignore[reportUnknownVariableType]  its module has no types
 
-    handler = MetricsHandler.factory(registry)
-    handler.timeout = CLIENT_SECONDS
-    try:
-        server = (_Server6 if ":" in address[0] else _Server)(address, handler)
-    except OSError as error:
-        fail(f"--listen {address[0]}:{address[1]}: {error.strerror}")
     loaded: Certificate | None = None
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -86,16 +68,13 @@ def served_metrics(
             loaded = Certificate(context, certificate, certificate.with_suffix(".key"))
         except OSError as error:
             fail(f"{certificate} and its key: {error.strerror}")
-        # The thread of the connection makes the handshake. Otherwise a silent client would block all others.
-        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
     try:
+        listener = bind_to(*address)
+    except OSError as error:
+        fail(f"--listen {address[0]}:{address[1]}: {os.strerror(error.errno or 0)}")
+    app: ASGIApp = make_asgi_app(registry)
+    with served_in_thread(app, listener, loaded.context if loaded is not None else None):
         yield loaded.reload_when_rotated if loaded is not None else lambda: False
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 class Check(msgspec.Struct):

@@ -127,7 +127,7 @@ class Metrics:
         )
         self.http_refusals = Counter(
             "koord_http_refusals",
-            "Requests refused by the gate: credentials, role, rate or site",
+            "Refused requests and closed connections: credentials, role, rate, site, size, time or connections",
             ["reason"],
             registry=self.registry,
         )

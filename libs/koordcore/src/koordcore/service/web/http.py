@@ -1,24 +1,23 @@
 """The HTTP server of a process: `/healthz`, `/readyz`, `/metrics` and the service's own routes.
 
 It is Starlette on uvicorn with httptools, in the event loop of the service. It listens on loopback by default. With a
-certificate it uses TLS, and reads the certificate again when it is rotated. The guard checks every request first: host
-name, size of the body, time until the answer begins, whether the service is stopping, and whether the sender has the
-role that the route needs (`koordcore.service.access`). If a handler raises
-`InvalidInput`, the answer is 400 with field, rule and value. Handlers for JSON documents that arrive hundreds of times
-a second are in `HttpServer.posts`; the guard calls them without Starlette.
+certificate it uses TLS, and reads the certificate again when it is rotated. `connections` and `http_protocol` limit
+connections and heads of requests. Then the guard checks every request: host name, size of the body, time until the
+answer begins, whether the service is stopping, and whether the sender has the role that the route needs
+(`koordcore.service.access`). If a handler raises `InvalidInput`, the answer is 400 with field, rule and value. Handlers
+for JSON documents that arrive hundreds of times a second are in `HttpServer.posts`; the guard calls them without
+Starlette.
 """
 
 import asyncio
-import contextlib
 import errno
 import ipaddress
 import json
 import socket
 import ssl
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -35,14 +34,16 @@ from koordcore.service.settings import ServiceSettings
 from koordcore.service.telemetry.logging import logger
 from koordcore.service.telemetry.metrics import Metrics
 from koordcore.service.web.certificate import Certificate
+from koordcore.service.web.connections import Limits
 from koordcore.service.web.http_guard import Guard, JsonPost, refusal_of
+from koordcore.service.web.web_server import WebServer, bind_to
 from koordcore.values.invalid import InvalidInput
 
 _log: Final = logger("service.http")
 
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 ANSWER_SECONDS: Final = 60.0
-MAX_CONNECTIONS: Final = 1024
+MAX_REQUESTS: Final = 960  # Fewer than the connections of a server, so that probes always find a free one
 CERTIFICATE_LOOK_SECONDS: Final = 10.0
 # Time for which the start waits for a port that is in use, for example by the process before this one.
 PORT_SECONDS: Final = 10.0
@@ -79,12 +80,14 @@ class HttpServer:
         self.posts: dict[str, JsonPost] = {}
         self.max_body_bytes = max_body_bytes
         self.answer_seconds = answer_seconds
+        self.most_requests = MAX_REQUESTS  # Requests in hand; more get status 503, but for probes
+        self.limits = Limits()
         self._settings = settings
         self._service = service
         self._health = health
         self._metrics = metrics
         self._clock = clock
-        self._server: _EmbeddedServer | None = None
+        self._server: WebServer | None = None
         self._serving: asyncio.Task[None] | None = None
         self._port: int | None = None
         self._certificate: Certificate | None = None
@@ -144,6 +147,7 @@ class HttpServer:
             hosts=_allowed_hosts(self._settings),
             max_body_bytes=self.max_body_bytes,
             answer_seconds=self.answer_seconds,
+            most_requests=self.most_requests,
         )
 
     async def start(self) -> None:
@@ -159,24 +163,13 @@ class HttpServer:
         listener = await _bind_patiently(settings.http_host, settings.http_port)
         self._port = listener.getsockname()[1]
         certificate = self._certificate
-        config = uvicorn.Config(
+        self._server = WebServer(
             self.app(),
-            http="httptools",
-            ws="none",
-            loop="none",
-            lifespan="off",
-            interface="asgi3",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=MAX_CONNECTIONS,
-            backlog=512,
-            timeout_keep_alive=30,
-            timeout_graceful_shutdown=max(1, int(settings.shutdown_grace / 2)),
-            ssl_context_factory=None if certificate is None else lambda _config, _default: certificate.context,
+            grace_seconds=settings.shutdown_grace / 2,
+            tls=None if certificate is None else certificate.context,
+            limits=self.limits,
+            refused=lambda reason: self._metrics.http_refusals.labels(reason).inc(),
         )
-        self._server = _EmbeddedServer(config)
         self._serving = asyncio.create_task(self._server.serve(sockets=[listener]), name="http")
         began = asyncio.create_task(self._server.began.wait())
         await asyncio.wait((self._serving, began), return_when=asyncio.FIRST_COMPLETED)
@@ -215,24 +208,6 @@ class HttpServer:
     async def _metrics_page(self, request: Request) -> Response:
         page, content_type = await self._metrics.render(request.headers.get("accept", ""))
         return Response(page, headers={"content-type": content_type})
-
-
-class _EmbeddedServer(uvicorn.Server):
-    """uvicorn without its own signal handlers, because the life cycle handles signals."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.began = asyncio.Event()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """Leave the process's signal handlers unchanged. uvicorn would install its own."""
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the HTTP server, then set the event for which `HttpServer.start` waits."""
-        await super().startup(sockets)
-        self.began.set()
 
 
 def _tls_context(settings: ServiceSettings) -> ssl.SSLContext:
@@ -274,7 +249,7 @@ def cipher_names(suites: Sequence[str]) -> str:
 
 async def _bind_patiently(host: str, port: int) -> socket.socket:
     async def bind() -> socket.socket:
-        return _bind(host, port)
+        return bind_to(host, port)
 
     def note(error: Exception, delay: float) -> None:
         _log.warning("port_in_use", error=str(error), retry_seconds=round(delay, 1))
@@ -287,20 +262,6 @@ async def _bind_patiently(host: str, port: int) -> socket.socket:
         retry_if=lambda error: isinstance(error, OSError) and error.errno == errno.EADDRINUSE,
         on_retry=note,
     )
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named, since asyncio sends small answers at once (TCP_NODELAY) only on sockets that say TCP.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise OSError(error.errno, f"cannot serve on {host}:{port}: {error.strerror}") from error
-    listener.setblocking(False)
-    return listener
 
 
 def is_loopback(host: str) -> bool:

@@ -99,6 +99,7 @@ class Guard:
         hosts: Host names, in lower case, that requests may name, else status 421; None: any.
         max_body_bytes: A request with a longer body is refused with status 413.
         answer_seconds: Real seconds until an answer must have begun, else status 503.
+        most_requests: Requests in hand. More get status 503, but for probes.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class Guard:
         hosts: frozenset[str] | None,
         max_body_bytes: int,
         answer_seconds: float,
+        most_requests: int,
     ) -> None:
         self._app = app
         self._posts = posts
@@ -122,6 +124,8 @@ class Guard:
         self._hosts = hosts
         self._max_body_bytes = max_body_bytes
         self._answer_seconds = answer_seconds
+        self._most_requests = most_requests
+        self._in_hand = 0
         self._limits = _Limits(answer_seconds)
         self._host_clock = SystemClock()
         self._log = _log.bind()  # the one above asks at every line whether logging has been configured by now
@@ -130,6 +134,13 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
+        self._in_hand += 1
+        try:
+            await self._serve(scope, receive, send)
+        finally:
+            self._in_hand -= 1
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         refusal = self._refusal(scope, headers) or await self._gate.refusal(scope, headers)
         if refusal is not None:
@@ -239,6 +250,8 @@ class Guard:
             return PlainTextResponse("this host name is not served here (http_allowed_hosts)\n", 421)
         if self._service.stopping and scope["path"] not in PROBES:
             return PlainTextResponse("stopping\n", 503, {"retry-after": "1", "connection": "close"})
+        if self._in_hand > self._most_requests and scope["path"] not in PROBES:
+            return PlainTextResponse("too many requests in hand\n", 503, {"retry-after": "1", "connection": "close"})
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > self._max_body_bytes:
             # Not `connection: close`: it would reset the connection under a client that is still sending, before it
