@@ -1,11 +1,12 @@
 """The gate of a running HTTP server: who is admitted, who is told what is missing, and what is recorded."""
 
 import json
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from koordcore.service.access.needs import Role
+from koordcore.service.access.needs import NEEDS, Role
 from support.access import AccessFolder, guarded
 from support.until import until
 
@@ -132,6 +133,39 @@ async def test_a_page_of_another_site_cannot_use_a_session(tmp_path: Path) -> No
         assert (await run.post(origin=str(run.client.base_url).rstrip("/"))).status_code == 200
         forged = await run.client.post("/auth/token", data={"token": token}, headers={"sec-fetch-site": "cross-site"})
         assert forged.status_code == 403
+
+
+CROSS_SITE = (
+    {"sec-fetch-site": "cross-site", "origin": "http://evil.example"},
+    {"sec-fetch-site": "same-site", "origin": "http://127.0.0.1:1"},
+    {"origin": "http://evil.example"},
+    {"origin": "null"},
+    {"origin": "http://127.0.0.1:1"},
+    {"origin": "http://evil.example", "content-type": "text/plain"},
+    {"origin": "http://evil.example", "content-type": "application/x-www-form-urlencoded"},
+    {"sec-fetch-site": "cross-site", "authorization": "Basic dTpw"},
+)
+
+
+@pytest.mark.parametrize("settings", [{}, {"http_access": "open", "http_host": "0.0.0.0"}], ids=["loopback", "open"])
+async def test_a_page_of_another_site_changes_nothing_where_access_is_open(settings: dict[str, str]) -> None:
+    async with guarded(**settings) as run:
+        changes = [
+            (method, re.sub(r"\{[^}]*\}", "x", need.path) + query)
+            for need in NEEDS
+            for method in need.methods
+            if method != "GET" or need.is_audited
+            for query in ("", "?dryRun=All")
+        ]
+        assert len(changes) > 20
+        for method, path in [*changes, ("OPTIONS", "/v1/apply"), ("DELETE", "/v1/apply"), ("PATCH", "/not-declared")]:
+            for headers in CROSS_SITE:
+                assert (await run.client.request(method, path, headers=headers)).status_code == 403, (method, path)
+        assert await run.records() == []
+        own = {"origin": str(run.client.base_url).rstrip("/")}
+        for headers in ({}, own, {**own, "sec-fetch-site": "same-origin"}, {"sec-fetch-site": "none"}):
+            assert (await run.client.post("/v1/apply", content=b"{}", headers=headers)).status_code == 200
+        assert (await run.get(**{"sec-fetch-site": "cross-site"})).status_code == 200  # the browser hides the answer
 
 
 async def test_a_session_ends_with_its_token_and_with_a_changed_cookie(tmp_path: Path) -> None:

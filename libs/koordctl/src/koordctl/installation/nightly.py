@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import msgspec
 import typer
@@ -72,7 +72,7 @@ def served_metrics(
         listener = bind_to(*address)
     except OSError as error:
         fail(f"--listen {address[0]}:{address[1]}: {os.strerror(error.errno or 0)}")
-    app: ASGIApp = make_asgi_app(registry)
+    app = cast("ASGIApp", make_asgi_app(registry))
     with served_in_thread(app, listener, loaded.context if loaded is not None else None):
         yield loaded.reload_when_rotated if loaded is not None else lambda: False
 

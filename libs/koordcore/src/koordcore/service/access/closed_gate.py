@@ -18,6 +18,7 @@ from koordcore.service.access.authentication import Authentication
 from koordcore.service.access.configuration import Limits
 from koordcore.service.access.gate import IDENTITY, LOGIN_PATH, AuditTrail, record_of
 from koordcore.service.access.needs import Identity, Need, Unauthenticated, need_of
+from koordcore.service.access.sites import refusal_of_site
 from koordcore.service.telemetry.logging import logger
 
 # Buckets that are kept. The one that was used longest ago is dropped, which makes it full again.
@@ -71,8 +72,6 @@ class TokenBuckets:
 
 _log: Final = logger("service.access")
 
-_SAFE: Final = ("GET", "HEAD")
-
 
 class ClosedGate:
     """Admits the requests of known subjects with the needed role.
@@ -99,14 +98,16 @@ class ClosedGate:
         """Return the answer to a request that is refused; None if it is admitted. Public routes admit everybody within
         the rate limit of an address. The refusals are:
 
-        - 403: a page of another site sent a request that changes something, or the subject lacks the role.
+        - 403: a page of another site sent a request that changes something (`sites`), or the subject lacks the role.
         - 401: the sender is unknown. A browser that asks for `/` gets a redirect to the login instead.
         - 429: the subject, or the address of an unknown sender, has sent too much.
         """
         need = need_of(scope["method"], scope["path"])
-        if _is_from_another_site(scope, headers):
+        # A page of another site does not know a token, so a request with a token is not from one.
+        foreign = None if b"authorization" in headers else refusal_of_site(scope, headers, need)
+        if foreign is not None:
             self._refusals.labels("site").inc()
-            return JSONResponse({"error": "a page of another site sent this request"}, 403)
+            return foreign
         if need.role is None:
             return self._slowed(_peer(scope), need.cost) if need.cost else None
         try:
@@ -158,19 +159,6 @@ def _missing_role(scope: Scope, need: Need, identity: Identity) -> Response:
     has = ", ".join(sorted(identity.roles)) or "no role"
     sentence = f"{scope['method']} {scope['path']} needs the role {need.role}; {identity.subject} has {has}"
     return JSONResponse({"error": sentence, "role": need.role, "subject": identity.subject}, 403)
-
-
-def _is_from_another_site(scope: Scope, headers: Mapping[bytes, bytes]) -> bool:
-    """Return whether a browser says that a page of another site sends a request that changes something. Requests with a
-    token in a header are not concerned: a page of another site does not know the token.
-    """
-    if scope["method"] in _SAFE or b"authorization" in headers:
-        return False
-    site = headers.get(b"sec-fetch-site")
-    if site is not None:
-        return site not in (b"same-origin", b"none")
-    origin = headers.get(b"origin")
-    return origin is not None and origin.partition(b"://")[2] != headers.get(b"host")
 
 
 def _peer(scope: Scope) -> str:

@@ -6,14 +6,16 @@
     4. has the subject the role?        `needs`
     5. who asked what?                  `AuditTrail`, when the answer has begun
 
-`http_guard` calls it after its own checks. `OpenGate` leaves out the steps 1 to 4, `closed_gate` has all. An audit
-record is a line of the service's log, and an event of the stream `audit`. It holds no header, no token and no body.
+`http_guard` calls it after its own checks. `OpenGate` leaves out the steps 2 to 4, `closed_gate` has all. Both refuse
+requests of other sites (`sites`). An audit record is a line of the service's log, and an event of the stream `audit`.
+It holds no header, no token and no body.
 """
 
 import uuid
 from collections.abc import Mapping
 from typing import Final, Protocol
 
+from prometheus_client import Counter
 from starlette.responses import Response
 from starlette.types import Scope
 
@@ -22,6 +24,7 @@ from koordcore.events.envelope import AggregateRef, Origin
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import ObservationLog
 from koordcore.service.access.needs import ANONYMOUS, Identity, Need, need_of
+from koordcore.service.access.sites import refusal_of_site
 from koordcore.service.telemetry.logging import logger
 from koordcore.values.timestamps import rfc3339
 
@@ -97,17 +100,25 @@ class Gate(Protocol):
 
 
 class OpenGate:
-    """Admits every request as `anonymous`, who has all roles. It checks no credentials, no role and no rate. A service
-    uses it on any address if its setting `http_access` is `open`. With `auto`, a service uses it only on a loopback
-    address and without an access file, as in the embedded stack.
+    """Admits every request as `anonymous`, who has all roles, but for those with which a page of another site would
+    change something. It checks no credentials, no role and no rate. A service uses it on any address if its setting
+    `http_access` is `open`. With `auto`, a service uses it only on a loopback address and without an access file, as in
+    the embedded stack.
     """
 
-    def __init__(self, audit: AuditTrail) -> None:
+    def __init__(self, audit: AuditTrail, refusals: Counter) -> None:
         self._audit = audit
+        self._refusals = refusals
 
     async def refusal(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Response | None:
-        """Return None, because this gate admits every request. It stores `ANONYMOUS` in the scope."""
-        del headers
+        """Return the answer 403 to a request of another site that would change something; None for all others. A header
+        `Authorization` proves nothing here: the address of a form may contain a user and a password. It stores
+        `ANONYMOUS` in the scope.
+        """
+        foreign = refusal_of_site(scope, headers, need_of(scope["method"], scope["path"]))
+        if foreign is not None:
+            self._refusals.labels("site").inc()
+            return foreign
         scope[IDENTITY] = ANONYMOUS
         return None
 

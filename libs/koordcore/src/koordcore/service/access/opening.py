@@ -48,7 +48,7 @@ def open_gate(settings: ServiceSettings, metrics: Metrics, audit: AuditTrail, *,
         InvalidInput: The access file is not valid.
     """
     if settings.is_open(is_loopback=is_loopback):
-        return Opened(OpenGate(audit), [WHOAMI])
+        return Opened(OpenGate(audit, metrics.http_refusals), [WHOAMI])
     from koordcore.service.access.authentication import Authentication
     from koordcore.service.access.closed_gate import ClosedGate
     from koordcore.service.access.configuration import LiveAccess
