@@ -38,11 +38,13 @@ class Guarded:
         shell: Its parts.
         client: A client without credentials.
         stream: The stream of audit records.
+        objects: What a request that changes something concerns. Tests replace it.
     """
 
     shell: Shell[GuardedSettings]
     client: httpx.AsyncClient
     stream: MemoryObservationLog
+    objects: list[str]
 
     async def records(self) -> list[RequestAudited]:
         """Return the audit records so far, oldest first."""
@@ -103,7 +105,7 @@ async def guarded(**settings: object) -> AsyncGenerator[Guarded]:
         return PlainTextResponse("pods")
 
     async def change(request: Request) -> Response:
-        request.scope[OBJECTS] = ["Pod default/web"]
+        request.scope[OBJECTS] = run.objects
         return PlainTextResponse("applied")
 
     async def compose(shell: Shell[GuardedSettings]) -> None:
@@ -120,4 +122,5 @@ async def guarded(**settings: object) -> AsyncGenerator[Guarded]:
         running_service(made, compose) as shell,
         httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=DEADLINE_SECONDS) as client,
     ):
-        yield Guarded(shell, client, stream)
+        run = Guarded(shell, client, stream, ["Pod default/web"])
+        yield run

@@ -6,13 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
-from koordcore.bus.adapters import snapshots
+from koordcore.bus.adapters import logs, snapshots
 from koordcore.bus.adapters.desired import JetStreamPushFeed
 from koordcore.bus.adapters.logs import JetStreamObservationLog
 from koordcore.bus.adapters.snapshots import JetStreamSnapshotStore
 from koordcore.bus.client.connection import ConnectionSettings, NoAnswer, patiently
 from koordcore.bus.client.opening import connect
-from koordcore.bus.factory import Bus, memory_bus
+from koordcore.bus.factory import Bus, bus_on, memory_bus
+from koordcore.bus.metrics import BusMetrics
 from koordcore.bus.read.stream_reader import StreamReader, api
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
@@ -92,6 +93,32 @@ async def test_the_latest_observation_of_each_aggregate_is_given(bus: Bus):
     await until(all_arrived)
     found = await bus.observations.latest([refs[1], refs[2], refs[0]])
     assert [(stored.ref.id, CATALOGUE.read(stored)) for stored in found] == [("n1", report(5)), ("n0", report(4))]
+
+
+class Dropped(BusMetrics):
+    """Notes what was not sent."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str]] = []
+
+    def observation_dropped(self, stream: str, reason: str) -> None:
+        self.seen.append((stream, reason))
+
+
+@pytest.mark.nats
+async def test_every_observation_that_is_too_large_is_counted_and_told_again_later(
+    place: Place, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    dropped = Dropped()
+    audit = bus_on(place.connection, place.bus.names, metrics=dropped).audit
+    large = msgspec.structs.replace(report(1), updated_at="x" * 1024**2)
+    for _ in range(3):
+        await audit.publish(AggregateRef("node", "n1"), large, origin("1"))
+    monkeypatch.setattr(logs, "TELL_SECONDS", 0.0)
+    await audit.publish(AggregateRef("node", "n1"), large, origin("1"))
+    assert dropped.seen == [("audit", "too-large")] * 4
+    told = [line.getMessage() for line in caplog.records if "observation_too_large" in line.getMessage()]
+    assert [line.rpartition("=")[2] for line in told] == ["1", "3"]
 
 
 @pytest.mark.nats

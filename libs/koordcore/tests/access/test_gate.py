@@ -168,6 +168,17 @@ async def test_a_page_of_another_site_changes_nothing_where_access_is_open(setti
         assert (await run.get(**{"sec-fetch-site": "cross-site"})).status_code == 200  # the browser hides the answer
 
 
+async def test_a_record_is_stored_whatever_names_the_request_has() -> None:
+    async with guarded() as run:
+        for name in ("x" * 2_000_000, "\ud800", "\x1b[2J", ""):
+            run.objects = [f"Pod default/{name}"]
+            assert (await run.post()).status_code == 200
+        long, surrogate, escape, empty = [record.objects[0] for record in await run.records()]
+        assert len(long) < 1100
+        assert "2,000,012 letters" in long
+        assert (surrogate, escape, empty) == ("Pod default/?", "Pod default/\x1b[2J", "Pod default/")
+
+
 async def test_a_session_ends_with_its_token_and_with_a_changed_cookie(tmp_path: Path) -> None:
     access = AccessFolder(tmp_path)
     token = access.add("alice", Role.VIEW)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
-from koordcore.service.telemetry.logging import configure_logging, logger
+from koordcore.service.telemetry.logging import LONGEST_TEXT, configure_logging, logger
 from koordcore.service.telemetry.tracing import Tracer
 from support.manual_clock import ManualClock
 
@@ -135,3 +135,13 @@ def test_auto_is_json_outside_of_a_terminal() -> None:
     out = configured(form="auto")
     logger("demo").info("pod_bound")
     assert lines(out)[0]["event"] == "pod_bound"
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_a_line_is_bounded_whatever_a_sender_chose(form: str) -> None:
+    out = configured(form=form)
+    log = logger("demo")
+    log.info("refused", name="x" * 2_000_000, objects=["y" * 2_000_000] * 3, many=list(range(1_000_000)))
+    assert len(out.getvalue()) < 5 * LONGEST_TEXT
+    log.info("hidden", text="x" * (LONGEST_TEXT - 10) + SEED)
+    assert SEED[:12] not in out.getvalue()

@@ -7,6 +7,9 @@ from typing import Any
 
 from koord_manager.shell.intake import Intake, Result, Work
 from koordcore.bus.read.log_size import LogRoom
+from koordcore.events import CATALOGUE
+from koordcore.events.admission import RequestAudited
+from koordctl.access.folding import everything_kept
 from support.manager.webhook_world import WebhookWorld, webhook_world
 from support.until import until
 
@@ -195,3 +198,29 @@ async def test_a_closed_intake_gives_what_is_queued_and_refuses_the_rest() -> No
     assert {result.action for result in results} == {"created", "failed"}
     assert sum(result.action == "created" for result in results) == len(answered) >= 2
     assert [result.action for result in await intake.submit([pod("late")], "r")] == ["failed"]
+
+
+async def records(world: WebhookWorld) -> list[RequestAudited]:
+    kept = await everything_kept(world.bus.audit)
+    return [event for stored in kept if isinstance(event := CATALOGUE.read(stored), RequestAudited)]
+
+
+async def test_a_document_with_a_long_name_hides_nothing_from_the_audit(tmp_path: Path) -> None:
+    async with webhook_world(tmp_path) as world:
+        items = [pod("x" * 2_000_000), pod("hidden")]
+        results = await world.apply(json.dumps({"kind": "List", "items": items}))
+        assert [result["action"] for result in results] == ["refused", "created"]
+        (record,) = await records(world)
+        assert record.objects[0] == "Pod default/hidden: created"
+        assert record.objects[1].startswith("Pod default/xxx")
+        assert "2,000,000 letters, sha256 " in record.objects[1]
+        assert len(record.objects[1]) < 512
+
+
+async def test_refused_documents_do_not_crowd_a_stored_one_out_of_the_audit(tmp_path: Path) -> None:
+    async with webhook_world(tmp_path) as world:
+        items = [*(pod(f"no name {number}") for number in range(30)), pod("hidden")]
+        await world.apply(json.dumps({"kind": "List", "items": items}))
+        (record,) = await records(world)
+        assert record.objects[0] == "Pod default/hidden: created"
+        assert (len(record.objects), record.objects[-1]) == (21, "and 11 more")

@@ -32,6 +32,11 @@ class BusMetrics:
     def log_size(self, used: int, limit: int) -> None:
         """Report the size of the stream of facts and its largest size, both in bytes. At the limit it is full."""
 
+    def observation_dropped(self, stream: str, reason: str) -> None:
+        """Count a message of a lossy stream that was not sent. `stream`: `obs`, `explanations` or `audit`. `reason`:
+        `too-large` for the server, or `away`: newer ones took its place while there was no connection.
+        """
+
     def snapshot_age(self, fold: str, seconds: float) -> None:
         """Report the age in seconds of the newest snapshot of a fold."""
 

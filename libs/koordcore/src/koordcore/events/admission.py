@@ -73,6 +73,8 @@ class RequestAudited(Event, frozen=True, kw_only=True, omit_defaults=True):
     method: str  # HTTP method; `ask` or `work` for requests over the bus; `run` for computations of `koord` itself
     route: str  # Path of the route as declared; `<service>.<verb>` for requests over the bus
     dry_run: bool = False  # Whether nothing was to be changed
-    objects: tuple[str, ...] = ()  # The objects that the request concerned, at most 20, for example "Pod default/web"
+    objects: tuple[
+        str, ...
+    ] = ()  # The first 20 objects that the request concerned, those that it changed first: "Pod default/web"
     status: int  # HTTP status; requests over the bus use the same numbers
     request: str = ""  # Id of the request; facts that follow from it have it as causation. "" if no fact can follow.

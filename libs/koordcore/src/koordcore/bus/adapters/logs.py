@@ -85,6 +85,7 @@ RING = 10_000
 # If more bytes than this are unsent in the socket, observations wait in the ring, so that facts are sent first.
 UNSENT_BYTES = 4 * 1024 * 1024
 _READS_AT_ONCE = 32
+TELL_SECONDS = 10.0  # Time between two lines about observations that are too large
 
 
 class JetStreamObservationLog:
@@ -112,7 +113,9 @@ class JetStreamObservationLog:
         self._class = class_
         self._ring: deque[bytes] = deque(maxlen=ring)
         self.dropped = 0
-        self._too_large: set[str] = set()  # told once
+        self._metrics = metrics
+        self._too_large = 0  # Since it was told last
+        self._told_at = float("-inf")
         stream = names.stream_of(class_)
         self._reader = StreamReader(connection, stream, names.prefix(class_))
         self._follower = Follower(
@@ -135,19 +138,29 @@ class JetStreamObservationLog:
         subject, header = self._names.subject(self._class, ref), encode_headers(new.headers)
         size = len(header) + len(new.body)
         if size > self._connection.max_payload:
-            self.dropped += 1
-            if subject not in self._too_large:
-                self._too_large.add(subject)
-                log.warning("observation_too_large subject=%s bytes=%d", subject, size)
+            self._drop("too-large")
+            self._tell_too_large(subject, size)
             return
         command = hpub(subject, "", header, new.body)
         if self._is_open() and not self._ring:
             self._connection.write(command)
             return
         if len(self._ring) == self._ring.maxlen:
-            self.dropped += 1
+            self._drop("away")
         self._ring.append(command)
         self._send_ring()
+
+    def _drop(self, reason: str) -> None:
+        self.dropped += 1
+        self._metrics.observation_dropped(self._class, reason)
+
+    def _tell_too_large(self, subject: str, size: int) -> None:
+        """Log one line at once, and then one in `TELL_SECONDS` with the number since the line before."""
+        self._too_large += 1
+        now = asyncio.get_running_loop().time()
+        if now - self._told_at >= TELL_SECONDS:
+            log.warning("observation_too_large subject=%.300s bytes=%d dropped=%d", subject, size, self._too_large)
+            self._too_large, self._told_at = 0, now
 
     async def head(self) -> LogHead:
         return await self._reader.head()

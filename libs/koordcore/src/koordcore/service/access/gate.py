@@ -12,9 +12,10 @@ It holds no header, no token and no body.
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
+import msgspec
 from prometheus_client import Counter
 from starlette.responses import Response
 from starlette.types import Scope
@@ -26,6 +27,7 @@ from koordcore.ports.eventlog import ObservationLog
 from koordcore.service.access.needs import ANONYMOUS, Identity, Need, need_of
 from koordcore.service.access.sites import refusal_of_site
 from koordcore.service.telemetry.logging import logger
+from koordcore.values.shortened import shortened
 from koordcore.values.timestamps import rfc3339
 
 _log: Final = logger("service.audit")
@@ -35,6 +37,7 @@ OBJECTS: Final = "koord.objects"
 # Key of a request's scope under which a handler stores the id that its facts have as causation.
 REQUEST: Final = "koord.request"
 MOST_OBJECTS: Final = 20  # Objects that a record names
+LONGEST_TEXT: Final = 1024  # Letters of each text of a record: a record that is too large for the log would be lost
 # Services that ask each other. Their decisions are facts with reasons, so their requests leave no record.
 _DECIDERS: Final = frozenset(("bus:manager", "bus:scheduler", "bus:descheduler"))
 
@@ -56,10 +59,17 @@ class AuditTrail:
 
     async def record(self, record: RequestAudited) -> None:
         """Log an audit record, and queue it for the stream that `publish_to` named. It does not wait for a server.
-        No-op for requests of the manager, the scheduler or the descheduler, which ask each other over the bus.
+        Texts longer than `LONGEST_TEXT` are shortened, since senders choose them. No-op for requests of the manager,
+        the scheduler or the descheduler, which ask each other over the bus.
         """
         if record.subject in _DECIDERS:
             return
+        record = msgspec.structs.replace(
+            record,
+            subject=shortened(record.subject, LONGEST_TEXT),
+            objects=tuple(shortened(each, LONGEST_TEXT) for each in record.objects),
+            request=shortened(record.request, LONGEST_TEXT),
+        )
         _log.info(
             "request_audited",
             subject=record.subject,
@@ -133,9 +143,11 @@ class OpenGate:
 
 
 def record_of(scope: Scope, need: Need, identity: Identity, status: int) -> RequestAudited:
-    """Return the audit record of a request. The record names the first 20 objects that the handler stored in the scope.
-    If it stored none, it names the path. `status`: HTTP status of the answer.
+    """Return the audit record of a request. The record names the first 20 objects that the handler stored in the scope,
+    and says how many more there are. If it stored none, it names the path. `status`: HTTP status of the answer.
     """
+    objects: Sequence[str] = scope.get(OBJECTS, ())
+    named = (*objects[:MOST_OBJECTS], *_more(len(objects) - MOST_OBJECTS))
     query = scope.get("query_string", b"").decode("latin-1")
     return RequestAudited(
         subject=identity.subject,
@@ -143,7 +155,11 @@ def record_of(scope: Scope, need: Need, identity: Identity, status: int) -> Requ
         method=scope["method"],
         route=need.path,
         dry_run="dryRun=All" in query.split("&"),
-        objects=tuple(scope.get(OBJECTS, ()))[:MOST_OBJECTS] or (scope["path"],),
+        objects=named or (scope["path"],),
         status=status,
         request=scope.get(REQUEST, ""),
     )
+
+
+def _more(number: int) -> tuple[str, ...]:
+    return (f"and {number:,} more",) if number > 0 else ()

@@ -20,8 +20,12 @@ import structlog
 from koordcore.ports.clock import Clock
 from koordcore.service.clock import SystemClock
 from koordcore.service.telemetry.tracing import current_context
+from koordcore.values.shortened import shortened
 
 HIDDEN: Final = "**********"
+LONGEST_TEXT: Final = 32_768  # Letters of each text of a line
+MOST_PARTS: Final = 1000  # Members of each list and dict of a line
+_LONGEST_SECRET: Final = 8192
 
 _SECRET_NAME: Final = re.compile(
     r"(password|passwd|secret|token|seed|credential|creds|authorization|private_?key)s?$", re.I
@@ -220,8 +224,27 @@ def _hide_secrets(_logger: object, _method: str, fields: Fields) -> Fields:
         if is_secret_name(name):
             fields[name] = HIDDEN
         elif isinstance(value, (str, dict, list, tuple)):
-            fields[name] = redact(cast("object", value))
+            fields[name] = _bounded(redact(_bounded(cast("object", value), LONGEST_TEXT + _LONGEST_SECRET)))
     return fields
+
+
+def _bounded(value: object, longest: int = LONGEST_TEXT) -> object:
+    """Return a copy of the value with long texts, lists and dicts cut, because senders of requests choose some of them.
+    A secret at the end of a text must not be cut, since a part of it would not be recognized: the first call leaves
+    room for it.
+    """
+    match value:
+        case str():
+            return shortened(value, longest)
+        case dict():
+            parts = list(cast("dict[object, object]", value).items())
+            return {key: _bounded(part, longest) for key, part in parts[:MOST_PARTS]}
+        case list() | tuple():
+            members = cast("list[object]", value)
+            more = [f"and {len(members) - MOST_PARTS:,} more"] if len(members) > MOST_PARTS else []
+            return [*(_bounded(part, longest) for part in members[:MOST_PARTS]), *more]
+        case _:
+            return value
 
 
 def _render_json(_logger: object, _method: str, fields: Fields) -> str:

@@ -67,6 +67,9 @@ class BusMetrics(measured.BusMetrics):
         self._dlq_depth = gauge("koord_bus_dlq_depth", "Parked work items", ["consumer"])
         self._gaps = counter("koord_bus_gap", "Gaps that made a follower start again", ["fold"])
         self._snapshot_age = gauge("koord_bus_snapshot_age_seconds", "Age of the newest snapshot", ["fold"])
+        self._observations_dropped = counter(
+            "koord_bus_observations_dropped", "Reports, explanations and audit records not sent", ["stream", "reason"]
+        )
         self._log_bytes = gauge("koord_bus_log_bytes", "Size of the stream of facts")
         self._log_limit = gauge("koord_bus_log_limit_bytes", "Largest size of the stream of facts")
         self._outcomes: dict[str, Counter] = {}
@@ -97,6 +100,9 @@ class BusMetrics(measured.BusMetrics):
     def log_size(self, used: int, limit: int) -> None:
         self._log_bytes.set(used)
         self._log_limit.set(limit)
+
+    def observation_dropped(self, stream: str, reason: str) -> None:
+        self._observations_dropped.labels(stream, reason).inc()
 
     def snapshot_age(self, fold: str, seconds: float) -> None:
         self._snapshot_age.labels(fold).set(seconds)

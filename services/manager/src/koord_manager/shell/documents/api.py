@@ -34,6 +34,7 @@ from koordcore.state.aggregates import NodePolicyState, PodState, policy_annotat
 from koordcore.values import codec
 from koordcore.values.codec import PIECE, array_pieces, object_pieces
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.shortened import shortened
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -80,7 +81,7 @@ class ManagerApi:
     async def apply(self, request: Request) -> Response:
         documents = await _documents(request)
         results = await self._intake.submit(documents, _begin(request), dry_run=_is_dry_run(request))
-        request.scope[OBJECTS] = [_name_of(result) for result in results]
+        request.scope[OBJECTS] = _audited(results)
         return _json({"results": results}, _status(results))
 
     async def delete(self, request: Request) -> Response:
@@ -95,7 +96,7 @@ class ManagerApi:
                 targets.append(target)
         done = iter(await self._intake.submit(targets, _begin(request), dry_run=_is_dry_run(request)))
         merged = [results[index] if index in results else next(done) for index in range(len(documents))]
-        request.scope[OBJECTS] = [_name_of(result) for result in merged]
+        request.scope[OBJECTS] = _audited(merged)
         return _json({"results": merged}, _status(merged))
 
     async def list_objects(self, request: Request) -> Response:
@@ -260,10 +261,16 @@ def _begin(request: Request) -> str:
     return request.scope[REQUEST]
 
 
+def _audited(results: Iterable[Result]) -> list[str]:
+    """Return kind and name of the objects of results, and what was done with them, for the audit. Those that were
+    refused are the last, because a record names some objects only.
+    """
+    return [_name_of(result) for result in sorted(results, key=lambda result: result.action == "refused")]
+
+
 def _name_of(result: Result) -> str:
-    """Return kind and name of the object of a result, and what was done with it, for the audit."""
-    where = f"{result.namespace}/{result.name}" if result.namespace else result.name
-    return f"{result.kind} {where}: {result.action}"
+    where = f"{shortened(result.namespace)}/{shortened(result.name)}" if result.namespace else shortened(result.name)
+    return f"{shortened(result.kind)} {where}: {result.action}"
 
 
 def _is_dry_run(request: Request) -> bool:
