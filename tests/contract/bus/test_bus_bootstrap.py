@@ -12,7 +12,7 @@ from koordcore.bus.metrics import BusMetrics
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.log_size import LogRoom, watch_log_size
 from koordcore.bus.read.stream_reader import patient_api
-from koordcore.bus.setup.bootstrap import Change, StreamDiffers, bootstrap
+from koordcore.bus.setup.bootstrap import Change, FactsGone, StreamDiffers, bootstrap
 from koordcore.bus.setup.streams import StreamSizes, streams
 from koordcore.embedded.nats import NatsServer
 from koordcore.events.envelope import AggregateRef
@@ -103,6 +103,69 @@ async def test_a_service_waits_until_the_streams_are_created(fresh_nats_server: 
     await bus.connection.drain_and_close()
 
 
+async def lose_facts(connection: BusConnection) -> None:
+    """Delete the stream of facts, as a server does that cannot read it at its start."""
+    await patient_api(connection, f"$JS.API.STREAM.DELETE.{NAMES.ev}", b"")
+
+
+async def last_seq(connection: BusConnection, stream: str) -> int:
+    return (await state_of(connection, stream))["last_seq"]
+
+
+async def state_of(connection: BusConnection, stream: str) -> dict[str, int]:
+    return json.loads(await patient_api(connection, f"$JS.API.STREAM.INFO.{stream}", b""))["state"]
+
+
+@pytest.mark.parametrize("evidence", ["snapshot", "desired state", "nothing but its creation"])
+async def test_a_lost_stream_of_facts_is_not_created_again(fresh_nats_server: NatsServer, evidence: str):
+    settings = BusSettings(urls=(fresh_nats_server.url,), cluster="boot")
+    await bootstrap_bus(settings, sizes=SMALL)
+    async with open_bus(settings) as bus:
+        connection = bus.connection
+        assert connection is not None
+        # The server tells of the stream that it has created, a moment after it.
+        await until(lambda: last_seq(connection, NAMES.adv))
+        if evidence == "snapshot":
+            await connection.request(f"$O.{NAMES.snapshot_bucket}.M.manager", b"{}")
+        elif evidence == "desired state":
+            await connection.request(NAMES.desired_subject("n1"), b"{}")
+        await lose_facts(connection)
+
+        with pytest.raises(FactsGone, match=r"KOORD_EV_boot is gone: .*koord restore.*--new-log"):
+            await bootstrap_bus(settings, sizes=replace(SMALL, cmd=SMALL.cmd * 2))
+        assert (await config_of(connection, NAMES.cmd))["max_bytes"] == SMALL.cmd, "nothing is changed either"
+
+        done = await bootstrap_bus(settings, sizes=SMALL, new_log=True)
+        assert {name for name, change in done.items() if change is not Change.UNCHANGED} == {NAMES.ev}
+        assert (await bus.events.head()).last_seq == 0
+        for stream in (NAMES.snapshots, NAMES.desired):
+            assert (await state_of(connection, stream))["messages"] == 0, "states of the old log are gone"
+        assert set((await bootstrap_bus(settings, sizes=SMALL)).values()) == {Change.UNCHANGED}
+
+
+async def test_an_interrupted_first_bootstrap_is_completed_whatever_agents_and_users_have_written(
+    fresh_nats_server: NatsServer,
+):
+    settings = BusSettings(urls=(fresh_nats_server.url,), cluster="boot")
+    connection = await connect(ConnectionSettings(urls=settings.urls))
+    *others, _ = streams(NAMES, replicas=1, sizes=SMALL)
+    for count in range(1, len(others) + 1):
+        await bootstrap(connection, others[:count])
+    for subject in ("obs.node.n1", "audit.request.r", "cmd.descheduler.drain"):
+        await connection.request(f"{NAMES.root}{subject}", b"{}")
+
+    done = await bootstrap_bus(settings, sizes=SMALL)
+
+    assert done[NAMES.ev] is Change.CREATED
+    await connection.drain_and_close()
+
+
+async def test_two_first_bootstraps_at_once_create_the_log(fresh_nats_server: NatsServer):
+    settings = BusSettings(urls=(fresh_nats_server.url,), cluster="boot")
+    await asyncio.gather(*(bootstrap_bus(settings, sizes=SMALL) for _ in range(4)))
+    assert set((await bootstrap_bus(settings, sizes=SMALL)).values()) == {Change.UNCHANGED}
+
+
 @pytest.mark.parametrize(
     ("field", "value"), [("max_age", 10**12), ("discard", "old"), ("subjects", ["koord.boot.ev.>", "extra.>"])]
 )
@@ -123,8 +186,8 @@ async def test_a_stream_that_somebody_changed_stops_the_bootstrap(
 
 async def test_a_compressed_log_is_read_after_it_is_not_compressed_any_more(fresh_nats_server: NatsServer):
     settings = BusSettings(urls=(fresh_nats_server.url,), cluster="boot")
-    compressed = streams(NAMES, replicas=1, sizes=SMALL)
-    plain = [replace(spec, compression="none") for spec in compressed]
+    plain = streams(NAMES, replicas=1, sizes=SMALL)
+    compressed = [replace(spec, compression="s2") if spec.name == NAMES.ev else spec for spec in plain]
     connection = await connect(ConnectionSettings(urls=settings.urls))
     await bootstrap(connection, compressed)
     async with open_bus(settings) as bus:

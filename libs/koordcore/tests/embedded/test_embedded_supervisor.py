@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError, StartError
+from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError, NotRestartableError, StartError
 from koordcore.embedded.process import (
     NEVER_RESTART,
     ProcessIdentity,
@@ -32,6 +32,7 @@ from koordcore.embedded.stack import (
     write_stack,
 )
 from koordcore.embedded.supervisor import Supervisor
+from support.small_disk import small_disk
 from support.until import DEADLINE_SECONDS, until
 
 QUICK = RestartPolicy(first_delay_seconds=0.02, max_delay_seconds=0.1)
@@ -156,6 +157,69 @@ async def test_killed_process_comes_back(state_file: Path) -> None:
         assert after.process != before.process
         assert (after.restarts, after.last_exit, after.state) == (1, -signal.SIGKILL, ProcessState.READY)
         assert supervisor.status().phase is Phase.READY
+
+
+async def test_a_process_that_dies_on_a_full_disk_is_restarted_and_its_state_is_true(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 1) as disk:
+        state_file = disk.path / "run" / "stack.json"
+        needs_space = f"head -c 4096 /dev/zero > {disk.path}/written && exec sleep 3600"
+        spec = ProcessSpec(name="agent", argv=("/bin/sh", "-c", needs_space), restart=QUICK)
+        log = disk.path / "up.log"
+
+        def tell(sentence: str) -> None:
+            with log.open("a") as out:
+                out.write(sentence + "\n")
+
+        async with Supervisor([spec], state_file=state_file, log=tell, look_seconds=0.05) as supervisor:
+            await until(lambda: (disk.path / "written").exists())
+            (disk.path / "written").unlink()
+            disk.fill()
+            await supervisor.kill("agent")
+            await until(lambda: supervisor.status().processes[0].restarts > 1)
+            recorded = read_stack(state_file)
+            assert recorded is not None
+            agent = recorded.as_seen().processes[0]
+            assert agent.process is not None
+            assert agent.state is not ProcessState.READY or is_alive(agent.process)
+
+            disk.empty()
+            await until(lambda: (disk.path / "written").exists() and (disk.path / "written").stat().st_size == 4096)
+            await until(lambda: read_stack(state_file) == supervisor.status())
+            assert supervisor.status().phase is Phase.READY
+
+
+async def test_a_dead_process_is_never_seen_as_ready(stray: subprocess.Popen[bytes]) -> None:
+    me, alive = identify(os.getpid()), identify(stray.pid)
+    assert me is not None
+    processes = tuple(
+        ProcessStatus(name=name, state=ProcessState.READY, process=process)
+        for name, process in (("alive", alive), ("dead", dead_supervisor()))
+    )
+    seen = Stack(phase=Phase.READY, supervisor=me, processes=processes).as_seen()
+    assert [each.state for each in seen.processes] == [ProcessState.READY, ProcessState.BACKING_OFF]
+    assert seen.phase is Phase.DEGRADED
+
+
+async def test_a_process_with_a_reason_is_restarted_and_one_that_needs_a_person_is_given_up(state_file: Path) -> None:
+    reasons, needs_person = ["", "it hangs"], list[str]()
+
+    async def reason() -> str:
+        return reasons.pop(0) if reasons else ""
+
+    async def ready() -> bool:
+        if needs_person:
+            raise NotRestartableError(needs_person[0])
+        return True
+
+    spec = ProcessSpec(name="log", argv=SLEEP, restart=QUICK, restart_reason=reason, ready=ready)
+    async with Supervisor([spec], state_file=state_file, look_seconds=0.01) as supervisor:
+        await supervisor.wait_ready("log", seconds=DEADLINE_SECONDS, after_restarts=1)
+        needs_person.append("the log is gone")
+        await supervisor.kill("log")
+        await until(lambda: supervisor.status().processes[0].state is ProcessState.GIVEN_UP)
+        recorded = read_stack(state_file)
+        assert recorded is not None
+        assert (recorded.processes[0].last_words, recorded.processes[0].restarts) == ("the log is gone", 2)
 
 
 async def test_a_restarted_process_gets_its_stop_signal_and_is_ready_again(state_file: Path) -> None:

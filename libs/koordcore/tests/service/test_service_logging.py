@@ -1,5 +1,6 @@
 """Log lines: fields, levels, secrets, standard-library lines, and the two formats."""
 
+import errno
 import io
 import json
 import logging
@@ -34,6 +35,37 @@ def configured(level: str = "info", form: str = "json") -> io.StringIO:
         service="demo", instance="i1", cluster="dev", level=level, form=form, clock=ManualClock(0.0), stream=out
     )
     return out
+
+
+class FullDisk(io.StringIO):
+    """A file on a disk that is full from time to time. It takes the beginning of a text that does not fit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_full = False
+
+    def write(self, text: str) -> int:
+        if self.is_full:
+            super().write(text[:5])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(text)
+
+
+def test_lines_that_do_not_fit_on_the_disk_are_lost_and_counted_and_end_nothing() -> None:
+    out = FullDisk()
+    configure_logging(service="demo", form="json", clock=ManualClock(0.0), stream=out)
+    log = logger("t")
+    log.info("before")
+    out.is_full = True
+    for _ in range(3):
+        log.info("lost")
+    logging.getLogger("library").warning("lost, too")
+    out.is_full = False
+    log.info("after")
+
+    whole = [json.loads(line) for line in out.getvalue().splitlines() if line.endswith("}")]
+    assert [line["event"] for line in whole] == ["before", "log_lines_lost", "after"]
+    assert whole[1]["lines"] == 4
 
 
 def test_a_line_carries_its_fields_and_the_time_of_the_run() -> None:

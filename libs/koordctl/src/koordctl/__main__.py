@@ -1,7 +1,8 @@
 """The program `koord`. It runs the command tree and shows a sentence, never a traceback.
 
 Exit statuses: 0 done; 1 refused, failed, different (`verify`) or not found, including a position beyond the end of the
-log; 2 wrong usage, or a file that is missing, empty, or not valid YAML or JSON; 130 ended by Ctrl-C.
+log; 2 wrong usage, or a file that is missing, empty, or not valid YAML or JSON; 3 the stream of facts is gone
+(`koord up`, `koord bus bootstrap`); 130 ended by Ctrl-C.
 """
 
 import contextlib
@@ -60,7 +61,8 @@ def run(app: typer.Typer) -> int:
         return _without_reader()
     except EmbeddedError as error:
         # What follows the first line is the end of a log, which the sentence names.
-        return say(str(error).partition("\n")[0])
+        say(str(error).partition("\n")[0])
+        return error.exit_status
     except OSError as error:
         return say(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except Exception as error:  # noqa: BLE001  the edge of the program: a defect becomes a sentence and a file

@@ -191,10 +191,10 @@ def bus_on(
 
 
 async def bootstrap_bus(
-    settings: BusSettings, *, replicas: int = 1, sizes: StreamSizes | None = None
+    settings: BusSettings, *, replicas: int = 1, sizes: StreamSizes | None = None, new_log: bool = False
 ) -> dict[str, Change]:
     """Create streams, buckets, stores and consumers of the cluster, or change those that exist (the bootstrap job).
-    `sizes`: largest size of each stream; None: the defaults.
+    `sizes`: largest size of each stream; None: the defaults. `new_log`: see `bootstrap`.
 
     Returns:
         Name of the stream or of the durable consumer -> change.
@@ -204,12 +204,13 @@ async def bootstrap_bus(
         NotConnected: No server was reached in time.
         ServerTooOld: The server does not support atomic batches.
         StreamDiffers: A stream exists with other values in fields that must not change automatically.
+        FactsGone: The stream of facts does not exist although it did, and `new_log` is not set.
         ApiError: The server refused: too little space or missing permissions.
     """
     names = BusNames(settings.cluster)
     connection = await connect(settings.connection())
     try:
-        created = await bootstrap(connection, streams(names, replicas=replicas, sizes=sizes))
+        created = await bootstrap(connection, streams(names, replicas=replicas, sizes=sizes), new_log=new_log)
         return {**created, **await bootstrap_consumers(connection, consumers(names))}
     finally:
         await connection.drain_and_close()

@@ -9,6 +9,14 @@ from pathlib import Path
 class EmbeddedError(Exception):
     """A child process could not be prepared, started or stopped. The message names the process and the reason."""
 
+    exit_status = 1  # Exit status of a program that ends with this error
+
+
+class NotRestartableError(EmbeddedError):
+    """A child process cannot be started before a person has acted, so that it is not restarted."""
+
+    exit_status = 3
+
 
 class BinaryNotFoundError(EmbeddedError):
     """A server program is missing from this environment, or is too old to store the log safely."""
@@ -35,14 +43,18 @@ class StartError(EmbeddedError):
 
     Args:
         log_tail: The last lines of its log, also part of the message.
+        exit_status: Exit status of a program that ends with this error.
     """
 
-    def __init__(self, *, name: str, reason: str, log_file: Path | None, log_tail: str) -> None:
+    def __init__(
+        self, *, name: str, reason: str, log_file: Path | None, log_tail: str, exit_status: int = 1
+    ) -> None:
         where = f" (log: {log_file})" if log_file is not None else ""
         super().__init__(f"{name}: {reason}{where}" + (f"\n{log_tail}" if log_tail else ""))
         self.name = name
         self.reason = reason
         self.log_tail = log_tail
+        self.exit_status = exit_status
 
 
 class AlreadyRunningError(EmbeddedError):

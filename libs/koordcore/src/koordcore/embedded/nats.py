@@ -2,15 +2,47 @@
 
 `NatsServer` runs one server on a directory; after a stop or a kill -9 it starts again on the same directory and port.
 `supervisor` restarts it if it is part of a stack.
+
+After a failed write, for example on a full disk, a server stores no message in this stream until it is restarted, and
+does not answer who sends one. Only its `/healthz` says so (`write_trouble`).
 """
 
+import asyncio
+import http.client
+import shutil
+import urllib.parse
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
+
+import msgspec
 
 from koordcore.embedded.nats_config import NatsServerConfig, render
 from koordcore.embedded.ports import LOOPBACK, free_ports, require_free_port
 from koordcore.embedded.process import ProcessSpec
 from koordcore.embedded.server import EmbeddedServer, nats_server_binary, nats_server_version, require_nats_version
+
+
+RESTART_FREE_BYTES: Final = 64 << 20  # Free space from which a server is restarted that stores nothing after an error
+MEMORY_LIMIT: Final = "1GiB"  # Memory from which the server collects garbage more often (GOMEMLIMIT)
+_PROBE_SECONDS: Final = 2.0
+_STORES_NOTHING: Final = ("write error", "JetStream not enabled")  # In what `/healthz` says after a failed write
+
+
+def write_trouble(monitor_url: str) -> str:
+    """Return what a server says about a stream that it does not write any more; "" if it writes all, or does not
+    answer. Blocks the calling thread. `monitor_url`: its monitoring endpoint, `http://host:port`.
+    """
+    parts = urllib.parse.urlsplit(monitor_url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_PROBE_SECONDS)
+    try:
+        connection.request("GET", "/healthz")
+        told = msgspec.json.decode(connection.getresponse().read(), type=dict[str, object]).get("error", "")
+    except (OSError, http.client.HTTPException, msgspec.MsgspecError):
+        return ""
+    finally:
+        connection.close()
+    return str(told) if any(text in str(told) for text in _STORES_NOTHING) else ""
 
 
 class NatsServer(EmbeddedServer[NatsServerConfig]):
@@ -72,14 +104,20 @@ class NatsServer(EmbeddedServer[NatsServerConfig]):
             self.config.directory.mkdir(parents=True, exist_ok=True)
             config_file.write_text(render(self.config))
 
+        async def restart_reason() -> str:
+            trouble = await asyncio.to_thread(write_trouble, self.monitor_url)
+            # A server that starts on a full disk fails again, and cannot write the state of its streams.
+            return trouble if trouble and shutil.disk_usage(self.config.directory).free > RESTART_FREE_BYTES else ""
+
         return ProcessSpec(
             name=self.config.name,
             argv=(str(binary), "--config", str(config_file)),
             # rarer collections at the price of some memory, with a bound: the server shares its cores with the services
-            env={"GOGC": "400", "GOMEMLIMIT": "1GiB"},
+            env={"GOGC": "400", "GOMEMLIMIT": MEMORY_LIMIT},
             ready=self.health_url,
             ready_seconds=self.config.ready_seconds,
             prepare=prepare,
+            restart_reason=restart_reason,
             log_file=self.log_file,
             ports=ports,
             urls={"client": self.url, "monitor": self.monitor_url},

@@ -193,6 +193,8 @@ class ProcessSpec:
     stop_signal: signal.Signals = signal.SIGTERM  # The signal of a graceful stop
     stop_seconds: float = 10.0  # Time between the stop signal and the kill
     restart: RestartPolicy = RestartPolicy()  # Rules for restarting it
+    # Asked every few seconds while the process is ready. It returns why a restart is needed; "" if none is.
+    restart_reason: Callable[[], Awaitable[str]] | None = None
     # Name -> port that the process serves, for the status.
     ports: Mapping[str, int] = field(default_factory=dict[str, int])
     # Name -> URL that the process serves, for the status.

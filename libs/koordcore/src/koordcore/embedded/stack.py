@@ -79,17 +79,40 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True):
             return ()
         return tuple(status for status in self.processes if status.process is not None and is_alive(status.process))
 
+    def as_seen(self) -> "Stack":
+        """Return the stack with the states that its processes have now. A supervisor cannot write the state file while
+        the disk is full. So a process that has ended may be recorded as ready; it will be restarted.
+        """
+        if not self.is_live:
+            return self
+        seen = tuple(
+            msgspec.structs.replace(status, state=ProcessState.BACKING_OFF)
+            if status.state is ProcessState.READY and status.process is not None and not is_alive(status.process)
+            else status
+            for status in self.processes
+        )
+        phase = Phase.DEGRADED if self.phase is Phase.READY and seen != self.processes else self.phase
+        return msgspec.structs.replace(self, processes=seen, phase=phase)
+
     def find(self, name: str) -> ProcessStatus | None:
         return next((status for status in self.processes if status.name == name), None)
 
 
 def write_stack(state_file: Path, stack: Stack) -> None:
-    """Write the status of a stack to its state file, atomically and with mode 0600."""
+    """Write the status of a stack to its state file, atomically and with mode 0600.
+
+    Raises:
+        OSError: It cannot be written, for example because the disk is full. The file keeps its earlier content.
+    """
     state_file.parent.mkdir(parents=True, exist_ok=True)
     fresh = state_file.with_name(state_file.name + ".new")
     fresh.touch(mode=0o600)
-    fresh.write_bytes(msgspec.json.format(msgspec.json.encode(stack), indent=2))
-    fresh.replace(state_file)
+    try:
+        fresh.write_bytes(msgspec.json.format(msgspec.json.encode(stack), indent=2))
+        fresh.replace(state_file)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
 
 
 def read_stack(state_file: Path) -> Stack | None:
@@ -237,7 +260,13 @@ async def start_in_background(
             return ours
         if daemon.poll() is not None:
             reason = ours.error if ours is not None and ours.error else f"ended with exit code {daemon.returncode}"
-            raise StartError(name="stack", reason=reason, log_file=log_file, log_tail=log_tail(log_file))
+            raise StartError(
+                name="stack",
+                reason=reason,
+                log_file=log_file,
+                log_tail=log_tail(log_file),
+                exit_status=max(1, daemon.returncode),
+            )
         if time.monotonic() > deadline:
             daemon.terminate()
             raise StartError(

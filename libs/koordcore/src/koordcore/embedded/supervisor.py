@@ -3,19 +3,23 @@
 The processes are declared as `ProcessSpec` values. They start in parallel as far as their order allows, restart with
 back-off if they end by themselves, and stop in reverse order. A supervisor runs inside an asyncio program (`async with
 Supervisor(...)`) or as a background process (`run_until_stopped`, started by `background`). After every change it
-writes `stack.json`; see `stack`.
+writes `stack.json`; see `stack`. On a full disk, it goes on without: it writes the file again when there is space.
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Final
 
 from koordcore.embedded import stack
-from koordcore.embedded.errors import EmbeddedError
+from koordcore.embedded.errors import EmbeddedError, NotRestartableError
 from koordcore.embedded.process import ChildProcess, ProcessSpec, identify
+
+LOOK_SECONDS: Final = 2.0  # Time between two looks at a process (`restart_reason`), and at a state file to be written
 
 
 class Supervisor:
@@ -25,16 +29,24 @@ class Supervisor:
     Args:
         specs: Processes with unique names. Their `after` fields must not form a cycle.
         state_file: State file, for example var/run/stack.json. Only one live supervisor may use it.
-        log: Called with one sentence per event, for the operator.
+        log: Called with one sentence per event, for the operator. A sentence that cannot be written is lost.
+        look_seconds: Real seconds between two looks at a process and at an unwritten state file.
     """
 
     def __init__(
-        self, specs: Iterable[ProcessSpec], *, state_file: Path, log: Callable[[str], None] | None = None
+        self,
+        specs: Iterable[ProcessSpec],
+        *,
+        state_file: Path,
+        log: Callable[[str], None] | None = None,
+        look_seconds: float = LOOK_SECONDS,
     ) -> None:
         self._managed = {spec.name: _Managed(spec) for spec in require_startable(tuple(specs))}
         self._state_file = state_file
         self._lock = stack.StackLock(state_file)
-        self._log = log or _say_nothing
+        self._tell = log or _say_nothing
+        self._look_seconds = look_seconds
+        self._is_recorded = True
         self._phase = stack.Phase.STARTING
         self._error = ""
         self._watchers: list[asyncio.Task[None]] = []
@@ -85,6 +97,7 @@ class Supervisor:
             asyncio.create_task(self._watch(managed), name=f"watch {managed.spec.name}")
             for managed in self._managed.values()
         ]
+        self._watchers.append(asyncio.create_task(self._look(), name="look"))
         self._record()
 
     async def stop(self) -> None:
@@ -181,7 +194,7 @@ class Supervisor:
             began = time.monotonic()
             if managed.state is stack.ProcessState.READY:
                 managed.last_exit = await managed.child.wait_exit()
-                managed.last_words = managed.child.last_words()
+                managed.last_words = _last_words(managed.child)
                 self._log(f"{managed.spec.name} ended with exit code {managed.last_exit}")
             if time.monotonic() - began >= policy.steady_after_seconds:
                 in_a_row = 0
@@ -196,13 +209,34 @@ class Supervisor:
             self._set(managed, stack.ProcessState.STARTING)
             try:
                 await managed.child.start()
+            except NotRestartableError as error:
+                managed.last_exit, managed.last_words = managed.child.exit_code, str(error)
+                self._set(managed, stack.ProcessState.GIVEN_UP)
+                self._log(f"{managed.spec.name} is given up: {error}")
+                return
             except (EmbeddedError, OSError) as error:
                 managed.last_exit = managed.child.exit_code
-                managed.last_words = managed.child.last_words()
+                managed.last_words = _last_words(managed.child)
                 self._log(f"{managed.spec.name} could not be restarted: {error}")
                 continue
             self._set(managed, stack.ProcessState.READY)
             self._log(f"{managed.spec.name} is ready again")
+
+    async def _look(self) -> None:
+        """Stop each process that has a reason to be restarted, which its watcher then does, and write a state file that
+        could not be written before.
+        """
+        while True:
+            await asyncio.sleep(self._look_seconds)
+            for managed in self._managed.values():
+                if managed.spec.restart_reason is None or managed.state is not stack.ProcessState.READY:
+                    continue
+                with contextlib.suppress(OSError):
+                    if reason := await managed.spec.restart_reason():
+                        self._log(f"{managed.spec.name} is restarted: {reason}")
+                        await managed.child.stop()
+            if not self._is_recorded:
+                self._record()
 
     async def _stop_all(self, end: stack.Phase) -> None:
         self._phase = stack.Phase.STOPPING
@@ -235,7 +269,19 @@ class Supervisor:
         self._record()
 
     def _record(self) -> None:
-        stack.write_stack(self._state_file, self.status())
+        """Write the state file. A watcher must not end because the disk is full, so an error is only told."""
+        try:
+            stack.write_stack(self._state_file, self.status())
+        except OSError as error:
+            if self._is_recorded:
+                self._log(f"the state file cannot be written, and shows an earlier state: {error}")
+            self._is_recorded = False
+        else:
+            self._is_recorded = True
+
+    def _log(self, sentence: str) -> None:
+        with contextlib.suppress(OSError):
+            self._tell(sentence)
 
 
 class _Managed:
@@ -263,6 +309,13 @@ class _Managed:
             stop_signal=int(self.spec.stop_signal),
             stop_seconds=self.spec.stop_seconds,
         )
+
+
+def _last_words(child: ChildProcess) -> str:
+    try:
+        return child.last_words()
+    except OSError as error:
+        return f"its log cannot be read: {error}"
 
 
 def _say_nothing(_sentence: str) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from koordcore.embedded.errors import NotRestartableError
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin
 from koordcore.events.log import EventSkipped
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from koordcore.bus.work.dlq import ParkedItem
 
 POLL_SECONDS = 0.5
+LOG_GONE = NotRestartableError.exit_status
 MIB = 1 << 20
 _HALTED_BEFORE = re.compile(r"halted before event (\d+)")
 
@@ -164,6 +166,9 @@ def bootstrap(
     ] = None,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the servers.")] = 60.0,
     log_size: LogSize = None,
+    new_log: Annotated[
+        bool, typer.Option("--new-log", help="Begin a new, empty log if the stream of facts is gone.")
+    ] = False,
 ) -> None:
     """Create the streams and consumers of the cluster on the servers, or change them where no data is lost.
 
@@ -171,24 +176,34 @@ def bootstrap(
     makes a stream smaller. If a change would lose data, it changes nothing. It connects as the user `bootstrap` to
     KOORD_NATS with the key KOORD_NATS_SEED.
 
+    If the stream of facts is gone, and other streams of the cluster have messages, it creates nothing, and the exit
+    status is 3. Restore a backup then. With --new-log, a new log begins, and snapshots and desired states of the old
+    one are deleted.
+
     Examples:
 
       koord bus bootstrap --replicas 3
 
       koord bus bootstrap --replicas 3 --log-size 20Gi
     """
-    for stream, change in wait_for(_bootstrap(replicas, wait, log_size)).items():
+    for stream, change in wait_for(_bootstrap(replicas, wait, log_size, new_log=new_log)).items():
         console.print(f"{stream}: {change}")
 
 
-async def _bootstrap(replicas: int | None, wait: float, log_size: int | None) -> dict[str, str]:
+async def _bootstrap(replicas: int | None, wait: float, log_size: int | None, *, new_log: bool) -> dict[str, str]:
     from dataclasses import replace
 
     from koordcore.bus.client.connection import ConnectRefused, NoAnswer, NotConnected
     from koordcore.bus.client.opening import connect
     from koordcore.bus.names import BusNames
     from koordcore.bus.read.stream_reader import ApiError
-    from koordcore.bus.setup.bootstrap import ServerTooOld, StreamDiffers, bootstrap_consumers, replicas_of
+    from koordcore.bus.setup.bootstrap import (
+        FactsGone,
+        ServerTooOld,
+        StreamDiffers,
+        bootstrap_consumers,
+        replicas_of,
+    )
     from koordcore.bus.setup.bootstrap import bootstrap as create
     from koordcore.bus.setup.bootstrap import consumers as durable
     from koordcore.bus.setup.manifest import BOOTSTRAP
@@ -205,7 +220,8 @@ async def _bootstrap(replicas: int | None, wait: float, log_size: int | None) ->
                     try:
                         names = BusNames(cluster_name())
                         number = replicas or await replicas_of(connection, names.ev) or 1
-                        done = await create(connection, wanted(names, replicas=number, sizes=sizes))
+                        specs = wanted(names, replicas=number, sizes=sizes)
+                        done = await create(connection, specs, new_log=new_log)
                         done |= await bootstrap_consumers(connection, durable(names))
                     except NoAnswer:  # JetStream has no leader yet
                         await asyncio.sleep(POLL_SECONDS)
@@ -215,6 +231,8 @@ async def _bootstrap(replicas: int | None, wait: float, log_size: int | None) ->
             await connection.drain_and_close()
     except TimeoutError:
         fail(f"the servers did not accept requests for streams within {wait:g} s")
+    except FactsGone as error:
+        fail(str(error), status=LOG_GONE)
     except (ConnectRefused, NotConnected, ServerTooOld, StreamDiffers, ApiError) as error:
         fail(f"the log: {error}")
 

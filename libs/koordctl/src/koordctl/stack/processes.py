@@ -21,10 +21,10 @@ from koordcore.bus.client.connection import ConnectRefused, NoAnswer, NotConnect
 from koordcore.bus.factory import BusSettings, bootstrap_bus
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.stream_reader import ApiError
-from koordcore.bus.setup.bootstrap import ServerTooOld, StreamDiffers
+from koordcore.bus.setup.bootstrap import FactsGone, ServerTooOld, StreamDiffers
 from koordcore.bus.setup.manifest import BOOTSTRAP
 from koordcore.bus.setup.principals import nats_users, seed_file
-from koordcore.embedded.errors import EmbeddedError
+from koordcore.embedded.errors import EmbeddedError, NotRestartableError
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig
 from koordcore.embedded.ports import LOOPBACK, free_ports, is_port_free
@@ -69,6 +69,7 @@ class StackOptions:
     kubernetes: stack_part.KubernetesPart | None = None
     # Folder of a containerd with a CRI proxy in front, for containers on this machine; None runs none.
     containers: Path | None = None
+    new_log: bool = False  # Whether to begin a new log if the stream of facts is gone
     traces: bool = False  # Whether the services write their spans to var/log/traces.jsonl
     # Additional flags for each service (manager, scheduler, projector, agent).
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
@@ -286,15 +287,21 @@ def _with_streams(spec: ProcessSpec, options: StackOptions, url: str) -> Process
         connect_seconds=NATS_READY_SECONDS,
     )
 
+    new_log = options.new_log
+
     async def ready() -> bool:
+        nonlocal new_log
         if not await asyncio.to_thread(http_ok, health):
             return False
         try:
-            await bootstrap_bus(settings)
+            await bootstrap_bus(settings, new_log=new_log)
         except NoAnswer:
             return False
+        except FactsGone as error:
+            raise NotRestartableError(f"nats: {error}") from error
         except (ConnectRefused, NotConnected, ServerTooOld, StreamDiffers, ApiError) as error:
             raise EmbeddedError(f"nats: the streams could not be set up: {error}") from error
+        new_log = False  # a log that is lost later is not replaced
         return True
 
     return replace(spec, ready=ready)

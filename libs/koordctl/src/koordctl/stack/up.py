@@ -61,6 +61,9 @@ def up(
             help="Folder of etcd, kube-apiserver, kube-controller-manager; default: PATH, then var/kubernetes-tools.",
         ),
     ] = None,
+    new_log: Annotated[
+        bool, typer.Option("--new-log", help="Begin a new, empty log if the stream of facts is gone.")
+    ] = False,
     traces: Annotated[bool, typer.Option("--traces", help="Write spans to traces.jsonl beside the logs.")] = False,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay in the foreground until Ctrl-C.")] = False,
 ) -> None:
@@ -84,7 +87,7 @@ def up(
         asyncio.run(
             _run(
                 folder, port_base, speed, sync, nodes,
-                agent=agent, descheduler=descheduler, programs=programs, traces=traces,
+                agent=agent, descheduler=descheduler, programs=programs, traces=traces, new_log=new_log,
             )
         )  # fmt: skip
         return
@@ -109,6 +112,7 @@ def up(
     argv += ["--kubernetes"] if kubernetes else []
     argv += ["--kubernetes-binaries", str(binaries.absolute())] if binaries is not None else []
     argv += ["--traces"] if traces else []
+    argv += ["--new-log"] if new_log else []
     argv += ["--port-base", str(port_base)] if port_base is not None else []
     simulated_nodes(nodes)  # a wrong file is said here, not in a log
     try:
@@ -201,6 +205,7 @@ async def _run(
     descheduler: Path | None,
     programs: Programs | None,
     traces: bool,
+    new_log: bool,
 ) -> None:
     """Run the stack until a signal arrives.
 
@@ -220,6 +225,7 @@ async def _run(
         descheduler=descheduler,
         kubernetes=_control_plane(var, programs, registered) if programs is not None else None,
         traces=traces,
+        new_log=new_log,
     )
     processes = specs(options)
     wanted = [*priority_class_manifests(), *registered]

@@ -149,6 +149,11 @@ class BusConnection:
         return f"{version.major}.{version.minor}.{version.patch}"
 
     @property
+    def is_clustered(self) -> bool:
+        """Whether the server belongs to a cluster of servers."""
+        return self.client.is_clustered
+
+    @property
     def max_payload(self) -> int:
         """Largest size of headers and body together, in bytes, that the server accepts in one message."""
         return self.client.max_payload

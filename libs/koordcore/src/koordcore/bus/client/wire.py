@@ -142,6 +142,11 @@ class BusClient(Client):
         self._ps = FastParser(self)
         self._transport = BusTransport()
 
+    @property
+    def is_clustered(self) -> bool:
+        """Whether the server says that it belongs to a cluster of servers."""
+        return bool(self._server_info.get("cluster"))
+
     async def subscribe_sink(self, subject: str, sink: Sink) -> int:
         """Subscribe to a subject and call `sink` for each message. After a reconnect the subscription is repeated.
 

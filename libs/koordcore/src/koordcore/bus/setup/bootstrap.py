@@ -7,10 +7,10 @@ Source: event-bus spec, 2 (rules), 3.2, 9.2 (versions).
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from koordcore.bus.client.connection import BusConnection, NoAnswer, NotConnected
 from koordcore.bus.names import BusNames
@@ -41,6 +41,18 @@ class StreamDiffers(Exception):
         self.differences = differences
 
 
+class FactsGone(Exception):
+    """The stream of facts does not exist, and other streams of the cluster show that it did."""
+
+    def __init__(self, stream: str, evidence: Sequence[str]) -> None:
+        super().__init__(
+            f"the stream of facts {stream} is gone: {', '.join(evidence)} had messages. Restore it with `koord restore`"
+            " (docs/runbook.md, 'The log is gone'), or begin anew with --new-log"
+        )
+        self.stream = stream
+        self.evidence = tuple(evidence)  # Names of the streams that prove that it existed
+
+
 class ServerTooOld(Exception):
     """The version of the NATS server does not support atomic batches."""
 
@@ -53,9 +65,16 @@ class Change(StrEnum):
     UNCHANGED = "unchanged"
 
 
-async def bootstrap(connection: BusConnection, specs: Iterable[StreamSpec]) -> dict[str, Change]:
+async def bootstrap(
+    connection: BusConnection, specs: Iterable[StreamSpec], *, new_log: bool = False
+) -> dict[str, Change]:
     """Create the given streams on the NATS server. Change those that exist if no data is lost. If one stream must not
-    be changed, none is created or changed.
+    be changed or created, none is created or changed.
+
+    The stream of facts is created for a new cluster only. Messages in other streams (`StreamSpec.proves_facts`) show
+    that the cluster is not new. A first bootstrap that was interrupted leaves streams without messages, so the next
+    one completes it. `new_log`: begin a new log although the old one is gone. Snapshots and desired states of the old
+    log are deleted, because their positions mean other facts in the new one.
 
     Returns:
         Stream name -> change.
@@ -63,16 +82,26 @@ async def bootstrap(connection: BusConnection, specs: Iterable[StreamSpec]) -> d
     Raises:
         ServerTooOld: The server does not support atomic batches.
         StreamDiffers: A stream exists with other values in fields that must not be changed automatically.
+        FactsGone: The stream of facts does not exist although it did, and `new_log` is not set.
         ApiError: The server refused: too little space or missing permissions.
         NoAnswer: No answer came in time. It is unknown whether the server acted.
     """
     require_version(connection.server_version)
-    planned = [(spec.name, *await _planned(connection, spec)) for spec in specs]
-    for name, change, config in planned:
-        if change is not Change.UNCHANGED:
-            request = "CREATE" if change is Change.CREATED else "UPDATE"
-            await patient_api(connection, f"$JS.API.STREAM.{request}.{name}", json.dumps(config).encode())
-    return {name: change for name, change, _ in planned}
+    planned = [await _planned(connection, spec) for spec in specs]
+    evidence = [each.spec.name for each in planned if each.spec.proves_facts and each.last_seq]
+    gone = next((each for each in planned if each.spec.holds_facts and each.change is Change.CREATED), None)
+    if gone is not None and evidence:
+        if not new_log:
+            raise FactsGone(gone.spec.name, evidence)
+        for each in planned:
+            if each.spec.holds_positions and each.last_seq:
+                await patient_api(connection, f"$JS.API.STREAM.PURGE.{each.spec.name}", b"")
+    for each in planned:
+        if each.change is not Change.UNCHANGED:
+            request = "CREATE" if each.change is Change.CREATED else "UPDATE"
+            subject = f"$JS.API.STREAM.{request}.{each.spec.name}"
+            await patient_api(connection, subject, json.dumps(each.config).encode())
+    return {each.spec.name: each.change for each in planned}
 
 
 async def replicas_of(connection: BusConnection, stream: str) -> int | None:
@@ -123,18 +152,27 @@ async def until_created(connection: BusConnection, names: BusNames, waits: Calla
         await backoff.wait()
 
 
-async def _planned(connection: BusConnection, spec: StreamSpec) -> tuple[Change, dict[str, Any]]:
-    """Return what a stream needs, and the configuration to create or update it with."""
+class _Planned(NamedTuple):
+    """What a stream needs."""
+
+    spec: StreamSpec
+    change: Change
+    config: dict[str, Any]  # Configuration to create or update it with
+    last_seq: int  # Number of messages that it ever had; 0 if it does not exist
+
+
+async def _planned(connection: BusConnection, spec: StreamSpec) -> _Planned:
     wanted, info = spec.config(), await stream_info(connection, spec.name, patient_api)
     if info is None:
-        return Change.CREATED, wanted
+        return _Planned(spec, Change.CREATED, wanted, 0)
     found = info["config"]
     wanted["max_bytes"] = max(spec.max_bytes, found["max_bytes"])
     differences = compare(found, wanted)
     refused = {field: pair for field, pair in differences.items() if field not in SAFE_FIELDS}
     if refused:
         raise StreamDiffers(spec.name, refused)
-    return Change.UPDATED if differences else Change.UNCHANGED, {**found, **wanted}
+    change = Change.UPDATED if differences else Change.UNCHANGED
+    return _Planned(spec, change, {**found, **wanted}, int(info["state"]["last_seq"]))
 
 
 def compare(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -69,6 +69,10 @@ class StreamSpec:
     deny_delete: bool = False
     compression: str = "none"
     republish: Republish | None = None  # Rule for republishing stored messages; None: no republishing
+    holds_facts: bool = False  # Whether it is the stream of facts
+    # Whether a message in it proves that the stream of facts existed: its writers fold or await that stream first.
+    proves_facts: bool = False
+    holds_positions: bool = False  # Whether its messages are states at a position of the log
     description: str = ""
 
     def config(self) -> dict[str, Any]:
@@ -135,6 +139,7 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
             max_msgs_per_subject=20,
             max_age_seconds=7 * DAY,
             allow_direct=True,
+            proves_facts=True,
         ),
         StreamSpec(
             name=names.audit,
@@ -152,6 +157,7 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
             max_bytes=limits.dlq,
             replicas=replicas,
             max_age_seconds=30 * DAY,
+            proves_facts=True,
         ),
         StreamSpec(
             name=names.adv,
@@ -159,6 +165,7 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
             subjects=_advisories(names),
             max_bytes=limits.adv,
             max_age_seconds=7 * DAY,
+            proves_facts=True,
         ),
         StreamSpec(
             name=names.desired,
@@ -171,6 +178,8 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
             allow_direct=True,
             allow_rollup=True,
             deny_delete=True,
+            proves_facts=True,
+            holds_positions=True,
         ),
         StreamSpec(
             name=names.leader,
@@ -183,6 +192,7 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
             allow_rollup=True,
             allow_msg_ttl=True,
             deny_delete=True,
+            proves_facts=True,
         ),
         StreamSpec(
             name=names.snapshots,
@@ -193,10 +203,13 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
             discard="new",
             allow_direct=True,
             allow_rollup=True,
+            proves_facts=True,
+            holds_positions=True,
         ),
         # The last one, because services wait for it alone.
         StreamSpec(
             name=names.ev,
+            holds_facts=True,
             description="facts, by aggregate",
             subjects=(f"koord.{c}.ev.>",),
             max_bytes=limits.ev,
@@ -206,8 +219,8 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
             allow_direct=True,
             allow_atomic=True,
             deny_delete=True,
-            # Decision 0037: a replicated stream with compression may become unreadable after kills.
-            compression="s2" if replicas == 1 else "none",
+            # Decisions 0037 and 0045: with compression, one bad bit makes the server drop the whole stream.
+            compression="none",
             republish=Republish(
                 source=f"koord.{c}.ev.*.*", destination=f"koord.{c}.push." + "{{wildcard(1)}}.{{wildcard(2)}}"
             ),

@@ -3,6 +3,7 @@
     encode once -> send (one message, or an atomic batch) -> classify the answer
        stored                    -> Appended
        conflict, or id known     -> read back at the leader: our event -> Appended, another event -> Conflict
+       no answer, twice, while wrong appends are refused (`silence`)            -> Full
        unknown, overload         -> the same bytes again after a delay, until the deadline -> Unavailable
 
 The log refuses an append if the last position of an aggregate is not the expected one. In two cases, this happens to a
@@ -28,6 +29,7 @@ from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.bus.names import BusNames, InvalidName
 from koordcore.bus.read.stream_reader import StreamReader
 from koordcore.bus.write.outcome import NO_ANSWER, NO_RESPONDERS, Action, AppendReply, classify, read_answer
+from koordcore.bus.write.silence import STORES_NOTHING, refuses
 from koordcore.events.envelope import HEADER_EXPECTED_LAST, RETURNING, AggregateRef, NewEvent, StoredEvent
 from koordcore.ports import eventlog
 
@@ -77,6 +79,7 @@ _EXPECTATION: Final = HEADER_EXPECTED_LAST.encode() + b": %d\r\n"
 _BATCH_HEADERS_BYTES = 256  # Largest number of bytes that sending in a batch adds to the headers of a message
 _READS_AT_ONCE = 32
 _UNEXPLAINED_DUPLICATES = 5
+_SILENT_ATTEMPTS = 2  # One message may be lost with its connection
 
 
 class Encoded(msgspec.Struct, frozen=True):
@@ -191,8 +194,7 @@ class Appender:
     ) -> eventlog.AppendOutcome:
         loop = asyncio.get_running_loop()
         pause = BACKOFF_SECONDS[0]
-        attempt = 0
-        unexplained = 0
+        attempt = unexplained = silent = 0
         while True:
             attempt += 1
             answer = await self._send(encoded, end)
@@ -215,7 +217,11 @@ class Appender:
                     case Action.STOP:
                         raise eventlog.Misconfigured(f"{encoded[0].subject}: {reason}")
                     case Action.REPEAT | Action.BACK_OFF:
-                        pass
+                        is_silent = answer.code == NO_ANSWER.code and await self._stores_nothing(encoded[0], end)
+                        silent = silent + 1 if is_silent else 0
+                        outcome = await self._read_back(events) if is_silent else None
+                        if outcome is None and silent >= _SILENT_ATTEMPTS:
+                            return eventlog.Full(STORES_NOTHING)
                 if isinstance(outcome, eventlog.Conflict) and (again := await self._expecting_again(events, outcome)):
                     events, encoded = again, [encode_event(self._names, event) for event in again]
                     continue
@@ -257,6 +263,10 @@ class Appender:
         finally:
             connection.forget(token)
         return read_answer(reply.data)
+
+    async def _stores_nothing(self, encoded: Encoded, end: float) -> bool:
+        left = end - asyncio.get_running_loop().time()
+        return left > 0 and await refuses(self._connection, encoded.subject, min(self._publish_seconds, left))
 
     def _commands(self, encoded: list[Encoded], reply_to: str) -> bytes:
         if len(encoded) == 1:

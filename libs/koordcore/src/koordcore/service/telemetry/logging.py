@@ -6,12 +6,15 @@
 Every line carries `time` (of the run's clock), `level`, `event`, `logger`, `service`, `instance`, `cluster`, and inside
 a span its `trace_id`. Lines of libraries that use the standard logging take the same way. Configured once, by
 `koordcore.service.run`. Hidden are values under secret names, key seeds, passwords in URLs, and bearer tokens.
+
+A line that cannot be written, for example because the disk is full, is lost and ends no task. Once lines can be written
+again, `log_lines_lost` tells how many were lost.
 """
 
 import logging
 import re
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any, Final, Protocol, TextIO, cast
 
 import msgspec
@@ -122,6 +125,36 @@ def logger(name: str) -> Logger:
     return cast("Logger", structlog.get_logger(name, logger_name=name))
 
 
+class LossyStream:
+    """A text stream that loses what it cannot write.
+
+    Args:
+        out: Where texts are written.
+        lost_line: Returns the line about a number of lost texts. It is written before the next text.
+    """
+
+    def __init__(self, out: TextIO, lost_line: Callable[[int], str]) -> None:
+        self._out = out
+        self._lost_line = lost_line
+        self._lost = 0
+
+    def write(self, text: str) -> int:
+        try:
+            if self._lost:
+                # The last text may have been written in part.
+                self._out.write(f"\n{self._lost_line(self._lost)}\n")
+                self._out.flush()
+                self._lost = 0
+            self._out.write(text)
+            self._out.flush()
+        except OSError:
+            self._lost += 1
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is left to write: `write` flushes each text."""
+
+
 def configure_logging(
     *,
     service: str,
@@ -168,6 +201,11 @@ def configure_logging(
         return line
 
     render = _render_json if as_json else _console(on_terminal)
+
+    def lost_line(lines: int) -> str:
+        return str(render(None, "", add_fields(None, "warning", {"event": "log_lines_lost", "lines": lines})))
+
+    written = LossyStream(out, lost_line)
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         add_fields,
@@ -178,10 +216,10 @@ def configure_logging(
     structlog.configure(
         processors=shared,
         wrapper_class=_Adjustable,
-        logger_factory=structlog.WriteLoggerFactory(out),
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", written)),
         cache_logger_on_first_use=stream is None,
     )
-    handler = logging.StreamHandler(out)
+    handler = logging.StreamHandler(written)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[structlog.stdlib.add_log_level, structlog.stdlib.add_logger_name],
