@@ -32,6 +32,7 @@ from koordcore.bus.adapters.snapshots import JetStreamSnapshotStore
 from koordcore.bus.client.connection import BusConnection, NoAnswer
 from koordcore.bus.client.wire import Reply, pub
 from koordcore.bus.names import BusNames
+from koordcore.bus.read.completeness import require_complete
 from koordcore.bus.read.stream_reader import ApiError, StreamReader, api, stream_info
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import Draft, Origin
@@ -265,6 +266,20 @@ _NO_MESSAGE: Final = (10043, 10057)  # Error codes of the server when it deletes
 
 class NotInBackup(Exception):
     """The backup does not contain the wanted position."""
+
+
+async def require_facts(connection: BusConnection, backup: Backup, *, upto: int | None = None) -> None:
+    """Read the facts of a backup on the server that it was taken from or restored to. The counts of the server do not
+    show messages that its disk has lost. `upto`: position of the last restored fact; None: that of the backup.
+
+    Raises:
+        FactsMissing: The server lacks some of them.
+        HistoryGone: The server has dropped some of them meanwhile.
+    """
+    facts = backup.streams[-1]
+    last = facts.last if upto is None else upto
+    if facts.first <= last:
+        await require_complete(JetStreamEventLog(connection, BusNames(backup.cluster)), facts.first, last)
 
 
 async def restore_backup(

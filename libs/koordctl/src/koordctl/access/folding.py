@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from koordcore.bus.folds.foldable import restored
 from koordcore.bus.folds.skips import recorded_skips
+from koordcore.bus.read.completeness import Completeness, FactsMissing
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.eventlog import EventLog, ObservationLog
@@ -62,7 +63,8 @@ async def fold_to(
         progress: Called with the position after every batch.
 
     Raises:
-        LogTrouble: An event cannot be decoded and the manager was not told to skip it. The message names the event.
+        LogTrouble: An event cannot be decoded and the manager was not told to skip it, or the log lacks facts. The
+            message names them.
     """
     folded = Folded() if state is None else Folded(state=state, begin=state.position)
     began = time.perf_counter()
@@ -71,8 +73,10 @@ async def fold_to(
         folded.hashes[folded.begin] = folded.state.hash()
     if upto > folded.begin:
         skipped = await recorded_skips(log, CLUSTER_FOLD, halted_at=folded.begin + 1)
+        complete = Completeness(folded.begin)
         async for batch in log.history(folded.begin, upto, batch=BATCH):
             for stored in batch:
+                complete.see(stored)
                 try:
                     event = None if stored.seq in skipped else folded.state.apply(stored)
                 except UnreadableEvent as error:
@@ -89,6 +93,11 @@ async def fold_to(
                     folded.hashes[stored.seq] = folded.state.hash()
             if progress is not None:
                 progress(folded.state.position)
+        complete.end(upto)
+        try:
+            complete.require()
+        except FactsMissing as error:
+            raise LogTrouble(f"the log: {error}") from error
     folded.state.skip(upto)
     folded.hash = folded.hashes[upto] = folded.state.hash()
     folded.seconds = time.perf_counter() - began

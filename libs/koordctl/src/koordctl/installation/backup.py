@@ -45,7 +45,8 @@ def backup(place: PlaceName) -> None:
 
     The rows in Postgres are left out, because the projector rebuilds them from the log. Elsewhere than on the embedded
     stack, the command connects to KOORD_NATS as the user `backup` with the key KOORD_NATS_SEED. That user can read
-    streams and change nothing. A store with the interface of S3 is reached with AWS_ACCESS_KEY_ID,
+    streams and change nothing. Then each copied fact is read on the server: if the log lacks one, the backup is kept
+    and the exit status is 1. A store with the interface of S3 is reached with AWS_ACCESS_KEY_ID,
     AWS_SECRET_ACCESS_KEY, AWS_REGION and, if it is not that of AWS, AWS_ENDPOINT_URL.
 
     Examples:
@@ -54,7 +55,10 @@ def backup(place: PlaceName) -> None:
 
       koord backup s3://backups/koord-2026-11-23
     """
-    _show(_wait(_backup(place)))
+    found, lost = _wait(_backup(place))
+    _show(found)
+    if lost:
+        fail(f"the log: {lost}. {place} has what the log still has")
     console.print(f"{place} is complete. To use it: koord restore {place}")
 
 
@@ -75,7 +79,8 @@ def restore(
     """Write a backup to servers without streams. Afterwards, start the services.
 
     Every position stays the same. With --to, the log ends at this position or time. Facts that were appended together
-    stay together. The fact LogRestored names the facts that were left out.
+    stay together. The fact LogRestored names the facts that were left out. Each restored fact is read: if one is
+    missing, the exit status is 1.
 
     Without KOORD_NATS, the log of an embedded stack that does not run is written. With KOORD_NATS, the command connects
     as the user `bootstrap` with the key KOORD_NATS_SEED, before the services start.
@@ -96,11 +101,13 @@ def restore(
     except PlaceTrouble as error:
         fail(str(error))
     found = _wait(_checked(source))
-    position = found.position
+    position, lost = found.position, ""
     if not check:
         target = None if "KOORD_NATS" in os.environ else (var or var_directory()).absolute()
-        position = _wait(_restore(found, source, target, replicas, upto))
+        position, lost = _wait(_restore(found, source, target, replicas, upto))
     _show(found)
+    if lost:
+        fail(f"restored up to position {position}, but the backup lacks facts: {lost}")
     done = "the files agree with their hashes" if check else f"restored up to position {position}"
     if position < found.position:
         done += f"; the facts {position + 1} to {found.position} are left out"
@@ -140,7 +147,8 @@ async def _checked(source: Place) -> Backup:
     return await read_backup(source)
 
 
-async def _backup(name: str) -> Backup:
+async def _backup(name: str) -> tuple[Backup, str]:
+    """Return the manifest, and which facts the log lacks; "" if it has all."""
     from koordcore.bus.backup import take_backup
     from koordcore.bus.names import BusNames
     from koordcore.bus.setup.manifest import BACKUP
@@ -152,19 +160,34 @@ async def _backup(name: str) -> Backup:
     now = rfc3339(datetime.now(UTC))
     async with _connected(None, BACKUP.name) as connection:
         with _progress(None) as progress:
-            return await take_backup(connection, BusNames(cluster_name()), place, now, progress)
+            taken = await take_backup(connection, BusNames(cluster_name()), place, now, progress)
+        return taken, await _lost(connection, taken)
+
+
+async def _lost(connection: BusConnection, backup: Backup, upto: int | None = None) -> str:
+    """Return which facts of a backup its server lacks; "" if it has all."""
+    from koordcore.bus.backup import require_facts
+    from koordcore.bus.read.completeness import FactsMissing
+
+    try:
+        await require_facts(connection, backup, upto=upto)
+    except FactsMissing as error:
+        return str(error)
+    return ""
 
 
 async def _restore(
     found: Backup, source: Place, var: Path | None, replicas: int | None, upto: int | datetime | None
-) -> int:
+) -> tuple[int, str]:
+    """Return the position of the last restored fact, and which facts are missing; "" if none is."""
     from koordcore.bus.backup import NotInBackup, StreamExists, restore_backup
     from koordcore.bus.setup.manifest import BOOTSTRAP
 
     async with _log_server(found, var), _connected(var, BOOTSTRAP.name) as connection:
         try:
             with _progress(sum(copy.size for copy in found.streams)) as progress:
-                return await restore_backup(connection, found, source, progress, replicas=replicas, upto=upto)
+                last = await restore_backup(connection, found, source, progress, replicas=replicas, upto=upto)
+            return last, await _lost(connection, found, last)
         except (StreamExists, NotInBackup) as error:
             fail(str(error))
 
@@ -199,6 +222,7 @@ async def _connected(var: Path | None, user: str) -> AsyncGenerator[BusConnectio
     from koordcore.bus.client.opening import connect
     from koordcore.bus.read.stream_reader import ApiError
     from koordcore.bus.setup.principals import seed_file
+    from koordcore.ports.eventlog import HistoryGone, Misconfigured
 
     from koordctl.access.log import key_folder
 
@@ -211,7 +235,7 @@ async def _connected(var: Path | None, user: str) -> AsyncGenerator[BusConnectio
             yield connection
         finally:
             await connection.drain_and_close()
-    except (ConnectRefused, NotConnected, NoAnswer, Denied, ApiError) as error:
+    except (ConnectRefused, NotConnected, NoAnswer, Denied, ApiError, HistoryGone, Misconfigured) as error:
         raise LogTrouble(f"the log: {error}") from error
 
 

@@ -40,9 +40,10 @@ def archive(
     verify` and re-runs start at the nearest one.
 
     With --trim, the log at last drops the facts that the archive has and that the last snapshots of manager and
-    scheduler contain. Before, the manager's snapshots and the scheduler's last one are compared with the log, folded
-    again: if one differs, nothing is dropped. Set KOORD_ARCHIVE for commands, and `--archive` for services, so that
-    they read dropped facts from the archive. The command connects as the user `retention`.
+    scheduler contain. Before, each file with these facts is read again and compared with the log, and the manager's
+    snapshots and the scheduler's last one with the log, folded again: if one differs, nothing is dropped. Set
+    KOORD_ARCHIVE for commands, and `--archive` for services, so that they read dropped facts from the archive. The
+    command connects as the user `retention`.
 
     Examples:
 
@@ -53,6 +54,7 @@ def archive(
     from koordcore.bus.archive.archived_log import NotTrimmable
     from koordcore.bus.archive.files import InvalidArchive
     from koordcore.bus.archive.taking import FoldStopped
+    from koordcore.bus.read.completeness import FactsMissing
     from koordcore.place import PlaceTrouble
 
     try:
@@ -61,6 +63,8 @@ def archive(
         fail(f"--keep: {error}", status=2)
     try:
         found = wait_for(_copied(place, seconds))
+    except FactsMissing as error:
+        fail(f"the log: {error}. The archive ends before them")
     except (InvalidArchive, PlaceTrouble) as error:
         fail(str(error))
     rows = [[part.file, part.facts, part.begins_at, part.ends_at, part.sha256[:12]] for part in found.parts[-5:]]
@@ -96,13 +100,22 @@ async def _trimmed(name: str, listed: Archive) -> int:
     """Drop from the log what the archive has and no fold needs, and return the last position that the log has dropped.
 
     Raises:
-        NotTrimmable: A fold has no snapshot, or a snapshot of manager or scheduler differs from the folded log.
+        NotTrimmable: A file of the archive has changed, differs from the log, or cannot be read. Or a fold has no
+            snapshot, or a snapshot of manager or scheduler differs from the folded log.
         FoldStopped: A fact cannot be decoded, and no operator has ordered the scheduler to skip it.
     """
-    from koordcore.bus.archive.archived_log import ArchivedEventLog, NotTrimmable, trim, trimmable_to
+    from koordcore.bus.archive.archived_log import (
+        ArchivedEventLog,
+        NotTrimmable,
+        require_archived,
+        trim,
+        trimmable_to,
+    )
     from koordcore.bus.archive.archived_snapshots import ArchivedSnapshots
+    from koordcore.bus.archive.files import InvalidArchive
+    from koordcore.bus.read.completeness import FactsMissing
     from koordcore.bus.setup.manifest import RETENTION
-    from koordcore.place import open_place
+    from koordcore.place import PlaceTrouble, open_place
 
     from koordctl.replay.fold_check import fold_again
     from koordctl.replay.scheduler_fold import differing_snapshot
@@ -110,6 +123,11 @@ async def _trimmed(name: str, listed: Archive) -> int:
     place = open_place(name)
     async with open_log(principal=RETENTION.name) as log:
         upto = await trimmable_to(listed, log.bus.snapshots)
+        dropped = max((await log.bus.events.head()).first_seq - 1, upto)
+        try:
+            await require_archived(log.bus.events, place, listed, dropped)
+        except (FactsMissing, InvalidArchive, PlaceTrouble) as error:
+            raise NotTrimmable(f"the log drops nothing: {error}") from error
         events = ArchivedEventLog(log.bus.events, place)
         archived = ArchivedSnapshots(place, events)
         check = await fold_again(events, log.bus.snapshots, archived)
@@ -129,7 +147,6 @@ async def _trimmed(name: str, listed: Archive) -> int:
                 f"the log drops nothing: folding gives other facts than the scheduler's snapshot at {differing}."
                 " Take a backup, and report it"
             )
-        dropped = max((await log.bus.events.head()).first_seq - 1, upto)
         await trim(log.connection, log.names, dropped)
     return dropped
 

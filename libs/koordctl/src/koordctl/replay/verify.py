@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Protocol, T
 import httpx
 import typer
 from koordcore.bus.folds.foldable import Foldable, FoldSource, restored
-from koordcore.bus.read.replicas import CopyDigest, difference, read_copies
+from koordcore.bus.read.replicas import CopyDigest, difference, losses, read_copies
 from koordcore.ports.snapshots import Snapshot, SnapshotStore
 from koordcore.requests.catalogue import PROJECTOR_STATE_HASH, SCHEDULER_STATE_HASH, StateHashRequest
 from koordcore.state.allocation_rules import broken_rules
@@ -347,11 +347,18 @@ def _where_different(found: Verification) -> int:
 
 
 def _compare_copies(copies: list[CopyDigest]) -> None:
-    """End the command if two of the servers' copies differ."""
-    show_table(["server", "facts"], [[copy.server or "-", copy.messages] for copy in copies])
+    """End the command if two of the servers' copies differ, or one lacks facts."""
+    show_table(
+        ["server", "facts", "lost"],
+        [[copy.server or "-", copy.messages, sum(map(len, copy.missing))] for copy in copies],
+    )
+    lost = losses(copies)
+    if lost and all(copy.missing for copy in copies):
+        fail(f"{lost}. No server has all facts: stop the services, and restore the last backup (runbook, lost facts)")
     found = difference(copies)
     if found:
-        fail(f"{found}: stop the server with the wrong copy, empty its disk, and start it again to copy the stream")
+        told = f"{lost}; {found}" if lost else found
+        fail(f"{told}: stop the server with the wrong copy, empty its disk, and start it again to copy the stream")
     console.print(f"equal; {len(copies)} copies", style="green")
 
 

@@ -1,6 +1,7 @@
 """The log with its archive: reads begin in the archive where the stream has dropped its oldest facts.
 
     archive_facts     copies parts of facts, and reads each back to compare it; a later run continues at the end
+    require_archived  reads the parts again, and compares them with the log, before it drops their facts
     trim              lets the stream drop the facts that the archive has and no fold needs any more
 
 Source: event-bus spec, 7.
@@ -24,6 +25,7 @@ from koordcore.bus.archive.files import (
 )
 from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.names import BusNames
+from koordcore.bus.read.completeness import Completeness
 from koordcore.bus.read.stream_reader import api
 from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
 from koordcore.place import Place
@@ -148,6 +150,7 @@ async def archive_facts(
         InvalidArchive: The archive is of another cluster or another log, or a file that was written does not contain
             the facts.
         HistoryGone: The log does not have the fact that follows the last one of the archive.
+        FactsMissing: The log lacks facts. The archive ends before them.
         PlaceTrouble: The place does not answer.
     """
     archive = await read_list(place) or Archive(cluster=cluster, parts=[])
@@ -161,16 +164,56 @@ async def archive_facts(
         await _require_same_log(events, head, place, archive.parts[-1])
     waiting: list[StoredEvent] = []
     if position < upto:
+        complete = Completeness(position)
         async for batch in events.history(position, upto):
+            for stored in batch:
+                complete.see(stored)
+            complete.require()
             waiting += batch
             while len(waiting) >= facts_of_part:
                 archive = await _add(place, archive, waiting[:facts_of_part])
                 waiting = waiting[facts_of_part:]
                 progress(archive.last)
+        complete.end(upto)
+        complete.require()
     if waiting:
         archive = await _add(place, archive, waiting)
         progress(archive.last)
     return archive
+
+
+async def require_archived(events: EventLog, place: Place, archive: Archive, upto: int) -> None:
+    """Read the parts of an archive with the facts that a stream still has up to a position, and compare them with the
+    stream. So the stream drops only facts that can be read from the archive.
+
+    Args:
+        events: The stream, without its archive.
+
+    Raises:
+        InvalidArchive: A file has changed, or it lacks a fact or has another one.
+        FactsMissing: The stream lacks facts.
+        PlaceTrouble: A file is missing or cannot be read.
+    """
+    position = (await events.head()).first_seq - 1
+    for part in _parts(archive, position, upto):
+        kept = [each for each in await read_part(place, part) if position < each.seq <= upto]
+        last = min(part.last, upto)
+        complete, compared = Completeness(position), 0
+        async for batch in events.history(position, last):
+            for stored in batch:
+                complete.see(stored)
+                found = kept[compared] if compared < len(kept) else None
+                if found != stored:
+                    got = "none" if found is None else f"{found.event_id} at {found.seq}"
+                    raise InvalidArchive(
+                        f"{place.path_of(part.file)}: fact {stored.seq}: must be {stored.event_id}, got {got}"
+                    )
+                compared += 1
+        complete.end(last)
+        complete.require()
+        position = last
+    if position < upto:
+        raise InvalidArchive(f"{place.path_of(LIST)}: last: must be at least {upto}, got {position}")
 
 
 async def _require_same_log(events: EventLog, head: LogHead, place: Place, part: Part) -> None:

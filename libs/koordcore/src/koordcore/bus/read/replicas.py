@@ -14,16 +14,18 @@ import msgspec
 from nats.nuid import NUID
 
 from koordcore.bus.client.connection import BusConnection
+from koordcore.bus.read.completeness import Completeness, missing_text
 from koordcore.bus.read.feed import DEFAULTS, Feed
 from koordcore.bus.read.stream_reader import StreamReader, patient_api
 from koordcore.events.envelope import StoredEvent
+from koordcore.ports.eventlog import LogHead
 
 # Number of positions whose messages have one digest. A difference is located up to so many positions.
 BLOCK: Final = 1000
 _BATCH: Final = 500
 # Consumers that are created for each copy. With five copies, one is missed in less than one of 100 million checks.
 _ATTEMPTS_PER_COPY: Final = 30
-_SILENT_SECONDS: Final = 30.0  # Time after which a copy that sends no further message counts as incomplete
+SILENT_SECONDS: Final = 10.0  # Time after which a copy that sends no further message counts as incomplete
 _RETRY_SECONDS: Final = 0.2  # Pause after a consumer that failed, for example because its server has just started
 _SECOND: Final = 1_000_000_000
 
@@ -33,6 +35,9 @@ class CopyDigest(msgspec.Struct, frozen=True, kw_only=True):
 
     server: str  # Name of the server
     messages: int  # Number of its messages
+    # Positions that it lacks, ascending, without those that a restore has left out. A copy that sends nothing for a
+    # while before the last position lacks the rest.
+    missing: list[range] = []
     # Number of a block of `BLOCK` positions -> digest of its messages: positions, subjects, headers, bodies.
     blocks: dict[int, str]
 
@@ -71,10 +76,23 @@ def difference(copies: list[CopyDigest]) -> str:
     return ""
 
 
-async def read_copies(connection: BusConnection, stream: str, prefix: str) -> list[CopyDigest]:
+def losses(copies: list[CopyDigest]) -> str:
+    """Return which facts the first incomplete copy lacks, as a sentence; empty if every copy has all facts."""
+    for copy in copies:
+        if copy.missing:
+            return f"the copy of server {copy.server or '-'}: {missing_text(copy.missing)}"
+    return ""
+
+
+async def read_copies(
+    connection: BusConnection, stream: str, prefix: str, *, silent_seconds: float = SILENT_SECONDS
+) -> list[CopyDigest]:
     """Read the copy of each server up to the last message that the leader has now, in order of the servers' names. A
-    copy that could not be read, because its server did not get a consumer in 30 attempts, has 0 messages. `connection`:
-    Connection of a user that may follow the stream.
+    copy that could not be read, because its server did not get a consumer in 30 attempts, has 0 messages and lacks all.
+
+    Args:
+        connection: Connection of a user that may follow the stream.
+        silent_seconds: Real seconds after which a copy that sends no further message counts as incomplete.
 
     Raises:
         ApiError: The server refused a consumer.
@@ -95,14 +113,15 @@ async def read_copies(connection: BusConnection, stream: str, prefix: str) -> li
                 await patient_api(connection, f"$JS.API.CONSUMER.DELETE.{stream}.{name}", b"")
                 continue
             feed.open(name)
-            copy = await _digest(feed, server, head.last_seq)
+            copy = await _digest(feed, server, head, silent_seconds)
         finally:
             await feed.close()
         if copy is None:
             await asyncio.sleep(_RETRY_SECONDS)
         else:
             copies[server] = copy
-    return [copies.get(name, CopyDigest(server=name, messages=0, blocks={})) for name in servers]
+    lost = [] if head.is_empty else [range(head.first_seq, head.last_seq + 1)]
+    return [copies.get(name, CopyDigest(server=name, messages=0, missing=lost, blocks={})) for name in servers]
 
 
 async def _servers(connection: BusConnection, stream: str) -> list[str]:
@@ -136,16 +155,17 @@ def _leader(answer: _Clustered) -> str:
     return "" if answer.cluster is None else answer.cluster.leader
 
 
-async def _digest(feed: Feed, server: str, last: int) -> CopyDigest | None:
-    """Read a copy up to a position. A copy that sends nothing for a while ends there. Return None if the consumer
-    failed, because then the rest of the copy is unknown.
+async def _digest(feed: Feed, server: str, head: LogHead, silent_seconds: float) -> CopyDigest | None:
+    """Read a copy up to the end of the stream. A copy that sends nothing for a while ends there, although the server
+    sends heartbeats: it cannot read the next message. Return None if the consumer failed, because then the rest of the
+    copy is unknown.
     """
     blocks: dict[int, str] = {}
     messages = position = block = 0
-    hasher = hashlib.sha256()
+    hasher, found, last = hashlib.sha256(), Completeness(head.first_seq - 1), head.last_seq
     while position < last:
         try:
-            async with asyncio.timeout(_SILENT_SECONDS):
+            async with asyncio.timeout(silent_seconds):
                 events = await feed.next_batch(_BATCH)
         except TimeoutError:
             break
@@ -156,12 +176,14 @@ async def _digest(feed: Feed, server: str, last: int) -> CopyDigest | None:
             if position > last:
                 break
             messages += 1
+            found.see(event)
             if position // BLOCK != block:
                 blocks[block] = hasher.hexdigest()
                 block, hasher = position // BLOCK, hashlib.sha256()
             hasher.update(_content(event))
         blocks[block] = hasher.hexdigest()
-    return CopyDigest(server=server, messages=messages, blocks=blocks)
+    found.end(last)
+    return CopyDigest(server=server, messages=messages, missing=found.missing, blocks=blocks)
 
 
 def _content(event: StoredEvent) -> bytes:

@@ -154,8 +154,9 @@ GENESIS = ServiceManifest(
 
 RETENTION = ServiceManifest(name="retention", follows=("ev",), snapshots=True, streams="purge")
 
-# Creates the streams and restores backups. It may delete messages that a stream does not protect.
-BOOTSTRAP = ServiceManifest(name="bootstrap", appends=("log",), snapshots=True, streams="create")
+# Creates the streams and restores backups. It may delete messages that a stream does not protect. It reads the restored
+# facts to find the moment of `--to` and facts that the backup lacks.
+BOOTSTRAP = ServiceManifest(name="bootstrap", appends=("log",), follows=("ev",), snapshots=True, streams="create")
 
 # `koord keys issue`: decides which agent a client without a key is, and reads and writes nothing.
 ISSUER = ServiceManifest(name="issuer", answers=True, issues=True)
@@ -163,7 +164,8 @@ ISSUER = ServiceManifest(name="issuer", answers=True, issues=True)
 # The server of a mirror (`koordcore.bus.setup.mirror`): reads facts, and writes nothing.
 MIRROR = ServiceManifest(name="mirror", mirrors=True)
 
-BACKUP = ServiceManifest(name="backup", streams="copy")  # `koord backup`: reads whole streams, and writes nothing
+# `koord backup`: reads whole streams, and each fact to find those that are lost; it writes nothing.
+BACKUP = ServiceManifest(name="backup", follows=("ev",), streams="copy")
 
 
 def agent_name(node: str) -> str:
