@@ -80,7 +80,7 @@ class Recorded(BusMetrics):
         self.lags.append((events, seconds))
 
 
-def event(id_: str, *, pod: str = "p", second: int = 0, kind: str = "nodestate") -> NewEvent:
+def event(id_: str, *, pod: str = "p", second: int = 0, kind: str = "podspec") -> NewEvent:
     origin = Origin(
         causation_id=id_, correlation_id="", actor="t", occurred_at=f"2026-01-01T00:00:{second:02d}.000000Z"
     )
@@ -149,7 +149,7 @@ async def test_who_waits_for_a_position_behind_a_poison_event_is_told_of_the_hal
 
 async def test_a_fold_of_some_kinds_is_caught_up_at_the_head_of_the_log():
     _, log = await filled(event("a"), event("x", kind="fold"), event("y", kind="fold"))
-    runner = FoldRunner("f", log, SOURCE, SystemClock(), kinds=["nodestate"])
+    runner = FoldRunner("f", log, SOURCE, SystemClock(), kinds=["podspec"])
     async with running(runner):
         await runner.caught_up()
     assert (runner.state.seen, runner.position) == (["a"], 3)
@@ -325,3 +325,13 @@ async def test_the_fold_goes_on_while_a_snapshot_is_encoded_and_the_snapshot_is_
     assert kept is not None
     assert (kept.seq, b"".join(kept.state)) == (2, b"a,b")
     assert runner.state.seen == ["a", "b", "c"]
+
+
+async def test_what_a_node_wrote_halts_no_fold_even_by_a_bug() -> None:
+    _, log = await filled(event("a"), event("n1", pod="boom", kind="nodestate"), event("b"))
+    runner = FoldRunner("f", log, SOURCE, SystemClock())
+    async with running(runner):
+        await runner.reached(3)
+    assert runner.state.seen == ["a", "b"]
+    assert runner.refusals.of_node["n1"].position == 2
+    assert "boom" in runner.refusals.of_node["n1"].reason

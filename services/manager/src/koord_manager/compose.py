@@ -29,7 +29,12 @@ from koord_manager.domain.controllers.recommender.apply import apply_to_new_pod
 from koord_manager.domain.controllers.recommender.book import RecommenderBook
 from koord_manager.domain.controllers.recommender.controller import RecommenderController
 from koord_manager.domain.controllers.registry import Controllers
-from koord_manager.settings import ManagerSettings, admission_options, config_names, recommender_settings
+from koord_manager.settings import (
+    ManagerSettings,
+    admission_options,
+    config_names,
+    recommender_settings,
+)
 from koord_manager.shell.colocation_profiles import run_profile_controller
 from koord_manager.shell.context import ManagerContext, TermState
 from koord_manager.shell.controller_metrics import ControllerMetrics, QueueMetrics
@@ -43,6 +48,7 @@ from koord_manager.shell.gateway.wiring import lease_leadership, make_gateway, o
 from koord_manager.shell.intake import Intake
 from koord_manager.shell.ports import add_ports
 from koord_manager.shell.recommender_history import keep_checkpoints, recall
+from koord_manager.shell.refused_messages import tell_refusals
 from koord_manager.shell.webhooks.certificates import WebhookEnvironment
 from koord_manager.shell.webhooks.server import Webhooks, add_webhooks, are_wanted
 
@@ -185,6 +191,14 @@ def assemble(
     shell.service.add(Component(name="recommender-checkpoints", run=checkpoints))
     shell.service.add(Component(name="leadership", run=campaign, stop=leadership.resign))
     shell.service.add(Component(name="control", run=control))
+    shell.service.add(
+        Component(
+            name="refusals",
+            run=lambda: tell_refusals(
+                runner.refusals, bus.explanations, shell.clock, context.actor, lambda: leadership.term is not None
+            ),
+        )
+    )
     added = None
     if COLOCATION_PROFILE in controllers.enabled and options.enabled("ColocationProfileController"):
 

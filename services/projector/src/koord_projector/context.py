@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from koordcore.bus.refusals import Refusals
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import EventLog
 from koordcore.service.health import Condition
@@ -83,6 +84,7 @@ FOLD = "projector"
 class ProjectorMetrics:
     def __init__(self, metrics: Metrics) -> None:
         self._bus = metrics.bus
+        self.passed_over = Refusals(FOLD, metrics.bus)  # Messages that the fold has passed over
         registry = metrics.registry
         self._events = Counter("koord_projector_events", "Facts whose rows are committed", registry=registry)
         self._position = Gauge("koord_projector_position", "Position of the newest committed fact", registry=registry)

@@ -29,6 +29,9 @@ class BusMetrics:
     def gap(self, fold: str) -> None:
         """Count a gap in the sequences of a stream, after which the fold read again from its last event."""
 
+    def node_refused(self, node: str, what: str) -> None:
+        """Count a message of a node that was not taken. `what`: kind of refusal, see `koordcore.bus.refusals`."""
+
     def log_size(self, used: int, limit: int) -> None:
         """Report the size of the stream of facts and its largest size, both in bytes. At the limit it is full."""
 

@@ -18,6 +18,7 @@ from koordcore.events import (
     pod,
     quota,
     recommendation,
+    refusals,
     reservation,
     schedule_explanation,
 )
@@ -61,6 +62,7 @@ MODULES = (
     log,
     observation,
     explanations,
+    refusals,
     admission,
     access,
 )

@@ -34,6 +34,10 @@ HEADER_TRACEPARENT = "traceparent"
 HEADER_TRACESTATE = "tracestate"
 HEADER_CONTENT_TYPE = "content-type"
 HEADER_EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
+HEADER_COPIED = "Nats-Subject"  # Only the server's answer to a read has it
+
+# Kinds of aggregates whose facts nodes write, by their agents and CRI proxies. `<kind>.<node>` belongs to one node.
+WRITTEN_BY_NODES: Final = frozenset(("nodestate", "criproxy"))
 
 _EVENT_ID_NAMESPACE = uuid.UUID("6f1d0a52-6a0e-5d0c-9a3e-4b1d6a1f7c11")
 

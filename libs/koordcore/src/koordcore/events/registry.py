@@ -10,8 +10,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from koordcore.events.envelope import Draft, Event, NewEvent, Origin, StoredEvent, seal
+from koordcore.events.envelope import WRITTEN_BY_NODES, Draft, Event, NewEvent, Origin, StoredEvent, seal
+from koordcore.events.node_messages import LONGEST_NAME, require_of_node, why_no_fact
 from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
 
 Body = dict[str, Any]
 Upcaster = Callable[[Body], Body]  # Pure function from a body of version v to a body of version v + 1
@@ -123,7 +125,46 @@ class Catalogue:
         ]
 
     def read(self, stored: StoredEvent) -> Event | None:
-        """Decode the body of a stored event. If its schema version is old, upcast it to the current one.
+        """Decode a stored event for a fold. Pass over what is no fact (`why_no_fact`), and what a node wrote on its own
+        aggregates and nobody can read: one node must not stop the folds of the cluster. Every fold passes over the same
+        messages, because the decision depends on the message alone.
+
+        Returns:
+            The event. None if it is passed over (`why_passed_over` gives the reason), or if its type is ignorable and
+            its version is newer than this code.
+
+        Raises:
+            UnreadableEvent: An event of the control plane cannot be decoded. The fold has to stop before it.
+        """
+        if why_no_fact(stored):
+            return None
+        if stored.ref.kind not in WRITTEN_BY_NODES:
+            return self.decode(stored)
+        try:
+            return self.decode(stored)
+        except UnreadableEvent:
+            return None
+
+    def why_passed_over(self, stored: StoredEvent) -> str:
+        """Return why `read` returns None for a message, one sentence; "" if it returns the event, or ignores its
+        version.
+
+        Raises:
+            UnreadableEvent: As `read`.
+        """
+        if reason := why_no_fact(stored):
+            return reason
+        try:
+            self.decode(stored)
+        except UnreadableEvent as error:
+            if stored.ref.kind in WRITTEN_BY_NODES:
+                return str(error)
+            raise
+        return ""
+
+    def decode(self, stored: StoredEvent) -> Event | None:
+        """Decode the body of a stored event. If its schema version is old, upcast it to the current one. An event that
+        a node wrote must also fit `require_of_node`.
 
         Returns:
             The event. None if the type is ignorable and the version is newer than this code.
@@ -135,25 +176,32 @@ class Catalogue:
         name = stored.type
         entry = self._by_name.get(name)
         if entry is None:
-            raise UnreadableEvent(stored.seq, name, "no such event type")
-        if entry.kind != stored.ref.kind:
-            raise UnreadableEvent(stored.seq, name, f"belongs to {entry.kind!r}, found on {stored.ref.kind!r}")
+            raise UnreadableEvent(stored.seq, name[:LONGEST_NAME], "no such event type")
+        kind = stored.ref.kind
+        if entry.kind != kind:
+            raise UnreadableEvent(stored.seq, name, f"belongs to {entry.kind!r}, found on {kind!r}")
         version = stored.schema
         try:
             if version == entry.schema:
-                return entry.decoder.decode(stored.body)
-            if version > entry.schema:
+                event = entry.decoder.decode(stored.body)
+            elif version > entry.schema:
                 if entry.ignorable:
                     return None
                 raise UnreadableEvent(stored.seq, name, f"schema {version} is newer than {entry.schema}")
-            if version < 1:
+            elif version < 1:
                 raise UnreadableEvent(stored.seq, name, "header Koord-Schema is missing or no version number")
-            body: Body = codec.decode(stored.body, dict[str, Any])
-            for step in range(version, entry.schema):
-                body = entry.upcasters[step](body)
-            return codec.convert(body, entry.model)
+            else:
+                body: Body = codec.decode(stored.body, dict[str, Any])
+                for step in range(version, entry.schema):
+                    body = entry.upcasters[step](body)
+                event = codec.convert(body, entry.model)
+            if kind in WRITTEN_BY_NODES:
+                require_of_node(stored, event)
+        except InvalidInput as cause:
+            raise UnreadableEvent(stored.seq, name, cause.sentence()) from cause
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError, ValueError) as cause:
             raise UnreadableEvent(stored.seq, name, f"body: {cause}") from cause
+        return event
 
 
 CATALOGUE = Catalogue()  # The catalogue of the process. Import it from `koordcore.events`, where it is complete.

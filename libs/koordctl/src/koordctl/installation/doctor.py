@@ -195,6 +195,8 @@ async def _examined(log: OpenLog) -> list[health.Finding]:
         began = time.time()
         try:
             info = await stream_info(log.connection, spec.name)
+            if info is not None and spec.name == names.explanations:
+                findings += await _refused(log)
         except (ApiError, NoAnswer) as error:  # the server that stores it is away
             remedy = "start the servers that store it: most of them must run"
             findings.append(health.Finding(f"stream {spec.name}", health.Verdict.BROKEN, str(error), remedy))
@@ -206,6 +208,25 @@ async def _examined(log: OpenLog) -> list[health.Finding]:
             here = datetime.fromtimestamp((began + time.time()) / 2, UTC)
             findings.append(health.clock_finding(datetime.fromisoformat(info["ts"]), here))
     return findings
+
+
+async def _refused(log: OpenLog) -> list[health.Finding]:
+    from koordcore.bus.read.stream_reader import subjects_of
+    from koordcore.events import CATALOGUE
+    from koordcore.events.envelope import AggregateRef, name_from_token
+    from koordcore.events.refusals import NodeMessagesRefused
+
+    prefix = f"{log.names.prefix('explanations')}node."
+    told = await subjects_of(log.connection, log.names.explanations, f"{prefix}*")
+    refs = [AggregateRef("node", subject.removeprefix(prefix)) for subject in sorted(told)]
+    read = [(stored, CATALOGUE.read(stored)) for stored in await log.bus.explanations.latest(refs)]
+    return list(
+        health.refusal_findings(
+            (name_from_token(stored.ref.id), stored.occurred_at, event)
+            for stored, event in read
+            if isinstance(event, NodeMessagesRefused)
+        )
+    )
 
 
 async def _mirror() -> list[health.Finding]:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from koordcore.bus.setup.bootstrap import compare
 from koordcore.bus.setup.mirror import silent_seconds
 from koordcore.bus.setup.streams import StreamSpec
+from koordcore.events.refusals import NodeMessagesRefused
 from koordcore.protocol import keys
 from koordcore.protocol.objects import LabelSelector
 from koordcore.protocol.selectors import is_matching
@@ -101,6 +102,22 @@ def report_finding(silent: Mapping[str, int]) -> Finding:
     more = f" and {len(silent) - MOST_NAMED_NODES:,} more" if len(silent) > MOST_NAMED_NODES else ""
     remedy = "start the agents of these nodes, or delete the nodes that are gone"
     return Finding("usage reports", Verdict.WARNING, f"no report of {named}{more}", remedy)
+
+
+def refusal_findings(refused: Iterable[tuple[str, str, NodeMessagesRefused]]) -> Iterator[Finding]:
+    """WARNING for each node whose messages the services did not take in the last 7 days; a single OK if there is none.
+    `refused`: name of the node, time, and what the manager told last.
+    """
+    remedy = "docs/runbook.md, 'A node sends what nobody takes'"
+    none = True
+    for node, at, event in refused:
+        none = False
+        counts = " and ".join(f"{count:,} {what}" for what, count in sorted(event.counts.items()))
+        where = f" at position {event.position}" if event.position else ""
+        told = f"node {node} sent {counts}, the last{where}: {event.reason} ({at})"
+        yield Finding(f"messages of {node}", Verdict.WARNING, told, remedy)
+    if none:
+        yield Finding("messages of nodes", Verdict.OK, "all were taken")
 
 
 def clock_finding(server: datetime, here: datetime) -> Finding:

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 from koordcore.events import CATALOGUE
-from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_token
+from koordcore.events.envelope import WRITTEN_BY_NODES, AggregateRef, Event, StoredEvent, name_token
 from koordcore.events.gateway import PodBound
 from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
+from koordcore.events.node_messages import why_no_fact
 from koordcore.events.nodestate import PodsStarted, PodsStopped
 from koordcore.events.objects import (
     CustomObjectDeleted,
@@ -134,7 +135,8 @@ class Projection:
     def apply(self, stored: StoredEvent) -> Event | None:
         """Apply one fact and return it decoded.
 
-        None if it was applied before, or if its type is ignorable and its version is newer than this code.
+        None if it was applied before, if it is passed over (`Catalogue.read`), or if its type is ignorable and its
+        version is newer than this code.
 
         Raises:
             UnreadableEvent: It cannot be decoded. Nothing is changed; the fold has to stop before it.
@@ -143,9 +145,12 @@ class Projection:
             return None
         stored = stored.with_parsed_headers()
         ref = stored.ref
+        event = CATALOGUE.read(stored)
+        if event is None and CATALOGUE.why_passed_over(stored):
+            self._advance(stored)  # no row either: not all of it may be storable
+            return None
         if reason := why_unstorable(stored):
             raise UnreadableEvent(stored.seq, stored.type, reason)
-        event = CATALOGUE.read(stored)
         state: AggregateState | None = None
         if event is not None:
             before = self._states.get(ref)
@@ -244,7 +249,7 @@ class Projection:
 
     def _advance(self, stored: StoredEvent) -> None:
         self.position = stored.seq
-        self.event_id = stored.event_id
+        self.event_id = id_in_tables(stored)
         self.series.after_event(stored.seq)
 
     def _update_rows(
@@ -339,6 +344,22 @@ def _has_devices(pod: PodOnNode | None) -> bool:
 
 def _is_batch(requests: dict[str, int]) -> bool:
     return BATCH_CPU in requests or BATCH_MEMORY in requests
+
+
+def id_in_tables(stored: StoredEvent) -> str:
+    """Id of an event as the tables keep it for the position: "" for one that is too long or not printable, which only a
+    message can have that is passed over.
+    """
+    text = stored.event_id
+    return text if len(text) <= LONGEST_ID and text.isprintable() else ""
+
+
+def has_row(stored: StoredEvent) -> bool:
+    """Whether a message gets a row in the table `events`: it is not passed over, and Postgres can store it."""
+    if stored.ref.kind in WRITTEN_BY_NODES:
+        return not CATALOGUE.why_passed_over(stored)
+    # The headers of `seal` in its order need not be parsed to know that it is a fact.
+    return not why_unstorable(stored) and (stored.header_texts() is not None or not why_no_fact(stored))
 
 
 def why_unstorable(stored: StoredEvent) -> str:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from koordcore.bus.folds.skips import recorded_skips
+from koordcore.events import CATALOGUE
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.eventlog import EventLog
@@ -26,7 +27,7 @@ from koordcore.service.clock import host_unix_nanos
 from koordcore.service.telemetry.tracing import extract
 
 from koord_projector.context import FOLD, ProjectorContext
-from koord_projector.fold.projection import Projection
+from koord_projector.fold.projection import Projection, id_in_tables
 from koord_projector.projecting.feed import RebuildWanted
 from koord_projector.projecting.rebuilding import rebuild_tables
 from koord_projector.store.database import REFUSED
@@ -135,11 +136,13 @@ class Session:
             if (refused := refusals.error_of(event)) is not None:
                 return refused
             try:
-                projection.apply(event)
+                applied = projection.apply(event)
             except UnreadableEvent as error:
                 return error
             except Exception as error:
                 raise FactsRefused(event.seq, event.seq, f"its fold fails: {type(error).__name__}: {error}") from error
+            if applied is None and (reason := CATALOGUE.why_passed_over(event)):
+                self.context.metrics.passed_over.tell(event, reason)
             if count % EVENTS_WITHOUT_PAUSE == 0:
                 await asyncio.sleep(0)
         return None
@@ -250,8 +253,8 @@ async def _require_same_log(log: EventLog, position: int, event_id: str) -> None
     if position < head.first_seq:  # nothing to compare with; following tells whether something is missing
         return
     async for batch in log.history(position - 1, position):
-        if batch[0].event_id != event_id:
-            raise LogChanged(f"the fact at position {position} is {batch[0].event_id}, not {event_id} as folded")
+        if (found := id_in_tables(batch[0])) != event_id:
+            raise LogChanged(f"the fact at position {position} is {found}, not {event_id} as folded")
 
 
 LOOK_SECONDS: Final = 2.0

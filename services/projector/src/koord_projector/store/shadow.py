@@ -18,7 +18,7 @@ from koordcore.events.envelope import StoredEvent
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import TupleRow
 
-from koord_projector.fold.projection import Changes, why_unstorable
+from koord_projector.fold.projection import Changes, has_row
 from koord_projector.store import copytext
 from koord_projector.store.database import LOCK_SECONDS
 from koord_projector.store.positions import FACTS, PARTITIONS, Partitions, set_position, take_tables
@@ -196,7 +196,7 @@ class Shadow:
         """Write facts, except those that Postgres cannot store."""
         async with self._connection.cursor() as cursor:
             await self._partitions.ensure(cursor, events[0].seq, events[-1].seq)
-            lines = (copytext.event_line(event) for event in events if not why_unstorable(event))
+            lines = (copytext.event_line(event) for event in events if has_row(event))
             await _copy(cursor, "events", copytext.EVENT_COLUMNS, lines)
 
     async def index_facts(self) -> None:

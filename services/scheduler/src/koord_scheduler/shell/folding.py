@@ -44,13 +44,15 @@ class StateFold:
         self._updated = metrics.quota_seconds.labels("UpdateQuota")
         self._deleted = metrics.quota_seconds.labels("DeleteQuota")
 
-    def apply(self, stored: StoredEvent) -> None:
-        """Apply one event of the log to the scheduler's state, and log each new warning about an object once. Raises
-        UnreadableEvent: the event cannot be decoded. The state is unchanged.
+    def apply(self, stored: StoredEvent) -> bool:
+        """Apply one event of the log to the scheduler's state, and log each new warning about an object once. Return
+        True: the manager tells what is passed over. Raises UnreadableEvent: the event cannot be decoded. The state is
+        unchanged.
         """
         self._apply(stored)
         if self._state.cluster.warnings:
             self._warn(f"{stored.ref.kind}/{stored.ref.id}")
+        return True
 
     def _warn(self, about: str) -> None:
         warnings = self._state.cluster.warnings

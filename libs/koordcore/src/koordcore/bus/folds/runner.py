@@ -5,7 +5,8 @@
     3. follow, apply one event after another
 
 If an event cannot be read or applied, the fold halts before it. The state stays readable. The fold continues after an
-operator has recorded `EventSkipped` on `fold.<name>`, or after a start with corrected code.
+operator has recorded `EventSkipped` on `fold.<name>`, or after a start with corrected code. What a node wrote on its
+own aggregates halts no fold: it is passed over and told (`Catalogue.read`).
 
 Source: event-bus spec, 3.2, 6, 8.
 """
@@ -21,7 +22,9 @@ from koordcore.bus.folds.foldable import F, Folded, FoldSource, Halt
 from koordcore.bus.folds.skips import recorded_skips
 from koordcore.bus.folds.snapshot_keeper import SNAPSHOT_EVENTS, SNAPSHOT_SECONDS, SnapshotKeeper
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
-from koordcore.events.envelope import StoredEvent
+from koordcore.bus.refusals import Refusals
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import WRITTEN_BY_NODES, StoredEvent
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import EventLog, HistoryGone
 from koordcore.ports.snapshots import SnapshotStore
@@ -42,7 +45,7 @@ class FoldRunner(Generic[F]):
         code_version: Version of the code that is written into snapshots.
         kinds: Aggregate kinds to fold; None: all.
         on_batch: Called with the events of each applied batch, in order. The fold waits until it returns.
-        metrics: Receives lag, halts and the age of the snapshot.
+        metrics: Receives lag, halts, the age of the snapshot, and the number of messages that were passed over.
         batch: Largest number of events that are applied without a pause.
         snapshot_events: Number of events after which a snapshot is due.
         snapshot_seconds: Seconds after which a snapshot is due.
@@ -91,6 +94,7 @@ class FoldRunner(Generic[F]):
         self._metrics = metrics
         self._batch = batch
         self._halted_poll_seconds = halted_poll_seconds
+        self.refusals = Refusals(name, metrics)  # Messages of nodes that the fold has passed over
         self._caught_up = asyncio.Event()
         self._moved = asyncio.Event()
         self._skipped: set[int] = set()
@@ -212,8 +216,15 @@ class FoldRunner(Generic[F]):
             try:
                 result = state.apply(stored)
             except Exception as error:  # noqa: BLE001 - the fold's own bug or a poison event: both halt it, loudly
+                if stored.ref.kind in WRITTEN_BY_NODES:  # one node stops nobody, not even by a bug of ours
+                    state.skip(stored.seq)
+                    self.refusals.tell(stored, f"{type(error).__name__}: {error}")
+                    at += 1
+                    continue
                 halt = Halt(stored.seq, f"{type(error).__name__}: {error}")
                 break
+            if result is None and (reason := CATALOGUE.why_passed_over(stored)):
+                self.refusals.tell(stored, reason)
             folded.append(Folded(stored, result))
             at += 1
         if at:

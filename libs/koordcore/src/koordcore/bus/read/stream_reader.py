@@ -123,6 +123,27 @@ async def patient_api(connection: BusConnection, subject: str, payload: bytes, *
     )
 
 
+class _Subjects(msgspec.Struct):
+    subjects: dict[str, int] | None = None
+
+
+class _SubjectsAnswer(msgspec.Struct):
+    state: _Subjects
+
+
+async def subjects_of(connection: BusConnection, stream: str, pattern: str) -> dict[str, int]:
+    """Return subject -> number of messages, for the subjects of a stream that match a pattern; at most 100,000 of them.
+
+    Raises:
+        ApiError: The server refused the request, for example because the stream does not exist.
+        NoAnswer: No answer came in time, or the stream has no leader.
+        Denied: The user may not read this.
+    """
+    asked = msgspec.json.encode({"subjects_filter": pattern})
+    answer = await api(connection, f"$JS.API.STREAM.INFO.{stream}", asked)
+    return msgspec.json.decode(answer, type=_SubjectsAnswer).state.subjects or {}
+
+
 async def stream_info(
     connection: BusConnection, stream: str, ask: Callable[[BusConnection, str, bytes], Awaitable[bytes]] = api
 ) -> dict[str, Any] | None:

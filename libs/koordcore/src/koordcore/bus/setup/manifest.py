@@ -62,7 +62,7 @@ MANAGER = ServiceManifest(
         "eviction",
         "drift",
     ),
-    reports=(("explanations", "admission"), ("obs", "node"), AUDIT),
+    reports=(("explanations", "admission"), ("explanations", "node"), ("obs", "node"), AUDIT),
     follows=("ev", "obs", "explanations"),
     commands=("*",),
     answers=True,

@@ -66,6 +66,9 @@ class BusMetrics(measured.BusMetrics):
         self._halted = gauge("koord_bus_follower_halted", "1: the fold stopped before an event", ["fold"])
         self._dlq_depth = gauge("koord_bus_dlq_depth", "Parked work items", ["consumer"])
         self._gaps = counter("koord_bus_gap", "Gaps that made a follower start again", ["fold"])
+        self._node_refused = counter(
+            "koord_bus_node_messages_refused", "Messages of a node that were not taken", ["node", "what"]
+        )
         self._snapshot_age = gauge("koord_bus_snapshot_age_seconds", "Age of the newest snapshot", ["fold"])
         self._observations_dropped = counter(
             "koord_bus_observations_dropped", "Reports, explanations and audit records not sent", ["stream", "reason"]
@@ -96,6 +99,9 @@ class BusMetrics(measured.BusMetrics):
 
     def gap(self, fold: str) -> None:
         self._gaps.labels(fold).inc()
+
+    def node_refused(self, node: str, what: str) -> None:
+        self._node_refused.labels(node, what).inc()
 
     def log_size(self, used: int, limit: int) -> None:
         self._log_bytes.set(used)

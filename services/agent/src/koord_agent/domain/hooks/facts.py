@@ -165,7 +165,7 @@ def accepted_fact(message: bytes, node: str) -> NewEvent:
             raise InvalidInput(f"without orders to the server, except {HEADER_ID}", name, "headers")
     stored = StoredEvent(fact.expected_last, fact.ref, fact.headers, fact.body)
     try:
-        CATALOGUE.read(stored)
+        CATALOGUE.decode(stored)
     except UnreadableEvent as error:
         body = fact.body.decode(errors="replace")
         raise InvalidInput(f"a {stored.type or 'fact'} of the catalogue ({error.reason})", body, "body") from error
