@@ -1,11 +1,12 @@
 # One image for all services and for `koord`: `docker run koordstream koord-scheduler --help`. Built by `make image`.
-ARG BASE=python:3.11-slim-bookworm
+ARG BASE=python:3.11.14-slim-bookworm
 
 FROM ${BASE} AS build
 RUN apt-get update -qq \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev >/dev/null \
     && rm -rf /var/lib/apt/lists/*
-RUN python3 -m venv /uv && /uv/bin/pip install --quiet --no-cache-dir "uv>=0.13"
+COPY uv-requirements.txt /uv-requirements.txt
+RUN python3 -m venv /uv && /uv/bin/pip install --quiet --no-cache-dir --require-hashes --requirement /uv-requirements.txt
 ENV UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy UV_NO_CACHE=1 UV_PROJECT_ENVIRONMENT=/opt/koord \
     HATCH_BUILD_HOOK_ENABLE_MYPYC=1
 WORKDIR /src
@@ -23,6 +24,9 @@ RUN /uv/bin/uv sync --frozen --no-dev --all-packages --no-editable --python "$(c
     # Symbols for debuggers; not of wheels whose libraries were moved into them, which strip would damage.
     && find /opt/koord/lib -name '*.so' ! -path '*/numpy/*' ! -path '*.libs/*' ! -path '*/psycopg_binary/*' \
         -exec strip --strip-unneeded {} + \
+    # The bill of materials of what was just installed.
+    && /uv/bin/uv export --quiet --frozen --no-dev --all-packages --format cyclonedx1.5 --preview-features sbom-export \
+        --output-file /opt/koord/sbom.cdx.json >/dev/null \
     # What no service imports stays without byte code: the image has 250 MiB above its base.
     && /opt/koord/bin/python -m compileall -q -j 0 -x '/(pygments|sqlalchemy/dialects/(mssql|mysql|oracle|sqlite)|faststream/(confluent|kafka|mqtt|rabbit|redis)|numpy/(f2py|polynomial|testing)|pydantic/v1)/' /opt/koord/lib
 

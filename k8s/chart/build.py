@@ -25,6 +25,8 @@ CLUSTER_SCOPED: Final = (
     "FlowSchema",
     "MutatingWebhookConfiguration",
     "ValidatingWebhookConfiguration",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
 )
 
 
@@ -98,7 +100,8 @@ HOLES: Final[dict[str, tuple[Hole, ...]]] = {
         IMAGE,
         Hole(r"(?<=value: )postgres\.koordinator-system\.svc", _POSTGRES_HOST),
         Hole(
-            r"(?<=name: )koord-postgres\b", f'{{{{ {_BY_OPERATOR} | ternary "koord-postgres-app" "koord-postgres" }}}}'
+            r"(?<=secretName: )koord-postgres\b",
+            f'{{{{ {_BY_OPERATOR} | ternary "koord-postgres-app" "koord-postgres" }}}}',
         ),
         Hole(
             r"(?<=secretName: )koord-projector(?=\n            defaultMode: 0440\n            items:)",

@@ -14,8 +14,8 @@ pytestmark = [
 ]
 
 Json = dict[str, Any]
-WITHOUT_PORT = {("koord-keys", "keys"), ("nats", "reloader"), ("koord-issuer", "issuer")}
-"""Containers that write files, send signals or answer the log's servers: nothing connects to them."""
+WITHOUT_PROBES = {("nats", "reloader")}
+"""It sends signals to the server beside it, whose own probes count."""
 SIZED = {"koord-manager": "manager", "koord-scheduler": "scheduler", "koord-descheduler": "descheduler"} | {
     "koord-projector": "projector",
     "koord-agent": "agent, per node",
@@ -43,7 +43,7 @@ def containers(objects: list[Json]) -> Iterator[tuple[str, Json]]:
             yield name, container
 
 
-def test_every_container_that_serves_has_probes(objects: list[Json]) -> None:
+def test_every_container_has_probes(objects: list[Json]) -> None:
     """The first look is soon, and neither a slow start nor a busy node is a reason for a restart."""
     without = {
         (name, container["name"])
@@ -56,7 +56,7 @@ def test_every_container_that_serves_has_probes(objects: list[Json]) -> None:
         if (probe := container.get("startupProbe"))
     ]
 
-    assert without == WITHOUT_PORT
+    assert without == WITHOUT_PROBES
     timeouts = {
         probe.get("timeoutSeconds")
         for _, container in containers(objects)
@@ -80,20 +80,20 @@ def test_a_rolling_restart_waits_until_a_server_of_the_log_has_caught_up(objects
     assert [command[-1] for command in started] == ["http://127.0.0.1:8222/healthz"]
 
 
-def test_every_container_has_requests_and_a_limit_of_memory(objects: list[Json]) -> None:
+def test_every_container_has_requests_and_limits(objects: list[Json]) -> None:
     missing = [
         (name, container["name"])
         for name, container in containers(objects)
         if not {"cpu", "memory"} <= container["resources"]["requests"].keys()
-        or "memory" not in container["resources"]["limits"]
+        or not {"cpu", "memory", "ephemeral-storage"} <= container["resources"]["limits"].keys()
     ]
 
     assert missing == []
 
 
 def amounts(resources: Json) -> str:
-    """Return an amount as the sizing page writes it; "-" for no CPU limit."""
-    return f"{resources.get('cpu', '-')}, {resources['memory']}"
+    """Return an amount as the sizing page writes it."""
+    return f"{resources['cpu']}, {resources['memory']}"
 
 
 def test_the_sizing_page_states_the_shipped_requests_and_limits(objects: list[Json]) -> None:
@@ -159,7 +159,9 @@ def test_the_projector_uses_what_the_operator_makes() -> None:
 
     assert f"--dsn=postgresql://{database['owner']}@/{database['database']}" in container["args"]
     assert environment["PGHOST"]["value"] == f"{name}-rw.{cluster['metadata']['namespace']}.svc"
-    assert environment["PGPASSWORD"]["valueFrom"]["secretKeyRef"] == {"name": f"{name}-app", "key": "password"}
+    assert "PGPASSWORD" not in environment, "a password in the environment is read by everything that reads it"
+    assert f"--password-file={folders['postgres-password']}/password" in container["args"]
+    assert volumes["postgres-password"]["secret"]["secretName"] == f"{name}-app"
     assert environment["PGSSLMODE"]["value"] == "verify-full"
     assert environment["PGSSLROOTCERT"]["value"] == f"{folders['postgres-authority']}/ca.crt"
     authority = volumes["postgres-authority"]["secret"]

@@ -19,7 +19,7 @@ from support.until import until_blocking
 
 ROOT: Final = Path(__file__).parents[2]
 STAND_INS: Final = ROOT / "tests" / "compose" / "stand_ins"
-BASE: Final = "python:3.11-slim-bookworm"
+BASE: Final = "python:3.11.14-slim-bookworm"
 IMAGE: Final = "koordstream:test"
 MIRROR: Final = "http://deb.debian.org/debian"
 NEEDED: Final = ("dockerd", "docker", "docker-compose", "debootstrap")

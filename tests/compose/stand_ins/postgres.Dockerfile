@@ -1,5 +1,5 @@
-# Stands in for postgres:16-alpine where images cannot be pulled: Debian's Postgres behind the variables of that image.
-FROM python:3.11-slim-bookworm
+# Stands in for postgres:16.11-alpine where images cannot be pulled: Debian's Postgres behind the variables of that image.
+FROM python:3.11.14-slim-bookworm
 RUN apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
     apt-get install -y -qq --no-install-recommends postgresql-15 >/dev/null && rm -rf /var/lib/apt/lists/*
 ENV PATH=/usr/lib/postgresql/15/bin:$PATH PGDATA=/var/lib/postgresql/data

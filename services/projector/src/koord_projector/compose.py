@@ -26,7 +26,7 @@ async def compose(shell: Shell[ProjectorSettings]) -> None:
 def assemble(shell: Shell[ProjectorSettings], bus: Bus) -> None:
     """Add all loops and routes. Tests pass adapters of the log of their own."""
     settings = shell.settings
-    dsn = settings.dsn.get_secret_value()
+    dsn = settings.address()
     database = Database(dsn, pool_size=settings.pool_size)
     progress = Progress(ready=shell.health.readiness_condition("facts", "loading"))
     if settings.rebuild:

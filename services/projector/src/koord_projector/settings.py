@@ -1,6 +1,8 @@
 """Settings of the projector: flags, environment and file."""
 
+from pathlib import Path
 from typing import ClassVar
+from urllib.parse import quote
 
 from koordcore.service.settings import ServiceSettings
 from pydantic import Field, SecretStr, model_validator
@@ -18,6 +20,8 @@ class ProjectorSettings(ServiceSettings):
     dsn: SecretStr = Field(
         SecretStr("postgresql://koord@127.0.0.1:5432/koord"), description="Address of the database, postgresql://..."
     )
+    # File with the password, so that neither the address nor the environment holds it. It is read at the start.
+    password_file: Path | None = Field(None, description="File with the password of the database, read at the start.")
     # Largest number of facts in one transaction.
     batch_events: int = Field(2000, ge=1, le=100_000, description="Facts of one transaction, at most.")
     # Whether the tables are deleted and folded again at the start.
@@ -41,6 +45,18 @@ class ProjectorSettings(ServiceSettings):
         pattern=r"^(https?://[^\s<>\"]+)?$",
         description="Address of Jaeger, as browsers reach it. The dashboard links to its page of a trace.",
     )
+
+    def address(self) -> str:
+        """Return the address of the database with its password, as libpq reads it.
+
+        Raises:
+            OSError: The file with the password cannot be read.
+        """
+        dsn = self.dsn.get_secret_value()
+        if self.password_file is None:
+            return dsn
+        password = self.password_file.read_text(encoding="utf-8").strip()
+        return f"{dsn}{'&' if '?' in dsn else '?'}password={quote(password, safe='')}"
 
     @model_validator(mode="after")
     def _has_archive(self) -> "ProjectorSettings":

@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from koordctl.access.log import DEFAULT_CLUSTER
+from koordctl.installation.probe_files import probe_files_kept
 from koordctl.log.mirror import LogSize
 from koordctl.render.output import console, fail
 
@@ -41,6 +42,11 @@ Postgres = Annotated[
 Serving = Annotated[
     list[str] | None,
     typer.Option(help="user=host: a further name in the certificate of this user's HTTP server; repeatable."),
+]
+
+ProbeFolder = Annotated[
+    Path | None,
+    typer.Option(help="Folder of two files for the probes of a container, touched every 10 s: alive, ready."),
 ]
 
 
@@ -186,6 +192,7 @@ def issue(
     proxy_facts: Annotated[
         bool, typer.Option("--proxy-facts", help="Agents may append the facts of the CRI proxies of their nodes.")
     ] = False,
+    probe_files: ProbeFolder = None,
 ) -> None:
     """Decide which agents with tokens may connect, until Ctrl-C. Run two of them: without one, no agent can connect.
 
@@ -206,7 +213,9 @@ def issue(
             f"{folder} has no account.seed: create it with `koord keys create FOLDER --issuer`, and name FOLDER/issuer"
         )
     try:
-        asyncio.run(_issue(folder, cluster, tuple(nats), service_account, kubeconfig, context, proxy_facts))
+        asyncio.run(
+            _issue(folder, cluster, tuple(nats), service_account, kubeconfig, context, proxy_facts, probe_files)
+        )
     except (ConnectRefused, NotConnected) as error:
         fail(f"--nats: {error}")
     except Unreachable as error:
@@ -221,6 +230,7 @@ async def _issue(
     kubeconfig: Path | None,
     context: str,
     proxy_facts: bool,
+    probe_files: Path | None,
 ) -> None:
     from koord_manager.cluster_commands import reviewed_tokens
     from koordcore.bus.client.connection import ConnectionSettings, TlsClientFiles
@@ -254,7 +264,8 @@ async def _issue(
         console.print(f"admitting agents of cluster {cluster}; Ctrl-C ends it")
         seed, names = (folder / ACCOUNT_SEED).read_bytes(), BusNames(cluster)
         issuer = CredentialIssuer(connection, names, seed, check=check, clock=SystemClock(), for_proxies=proxy_facts)
-        await issuer.run()
+        async with probe_files_kept(probe_files, lambda: connection.client.is_connected):
+            await issuer.run()
 
 
 @app.command()
@@ -274,6 +285,7 @@ def store(
     kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the API server; none: the pod's own.")] = None,
     context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
     every: Annotated[float, typer.Option(min=0, help="Seconds between two looks; 0: look once and end.")] = 0.0,
+    probe_files: ProbeFolder = None,
 ) -> None:
     """Keep the keys of an installation as Secrets of a Kubernetes cluster; existing keys are kept.
 
@@ -298,24 +310,35 @@ def store(
         log_bytes=log_size or wanted.log_bytes,
     )
     try:
-        asyncio.run(_store(wanted, kubeconfig, context, namespace, node_namespace, every))
+        asyncio.run(_store(wanted, kubeconfig, context, namespace, node_namespace, every, probe_files))
     except (NotKept, Unreachable) as error:
         fail(str(error))
 
 
 async def _store(
-    wanted: Installation, kubeconfig: Path | None, context: str, namespace: str, node_namespace: str, every: float
+    wanted: Installation,
+    kubeconfig: Path | None,
+    context: str,
+    namespace: str,
+    node_namespace: str,
+    every: float,
+    probe_files: Path | None,
 ) -> None:
     from koord_manager.cluster_commands import store_keys
 
-    while True:
+    async def store_once() -> None:
         written = await store_keys(
             wanted, kubeconfig=kubeconfig, context=context, namespace=namespace, node_namespace=node_namespace
         )
         console.print(f"{len(wanted.folders)} Secrets, written: {', '.join(written) or 'none'}")
-        if not every:
-            return
-        await asyncio.sleep(every)
+
+    await store_once()
+    if not every:
+        return
+    async with probe_files_kept(probe_files, lambda: True):
+        while True:
+            await asyncio.sleep(every)
+            await store_once()
 
 
 def _write(wanted: Installation) -> str:

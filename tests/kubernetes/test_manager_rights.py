@@ -1,0 +1,71 @@
+"""What the manager's token is refused by a real API server: more than its rules, and than the policy about pods."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.kubernetes.control_plane import ControlPlane
+
+pytestmark = [pytest.mark.kubernetes]
+
+POD = "of-somebody"
+HIS = ("pod", POD, "-n", "default")
+
+
+@pytest.fixture(scope="module")
+def somebody(plane: ControlPlane) -> Iterator[str]:
+    """A pod of a user, which is not placed."""
+    spec = {"schedulerName": "nobody", "containers": [{"name": "main", "image": "pause"}]}
+    plane.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": POD, "namespace": "default"}, "spec": spec})
+    yield POD
+    plane.kubectl("delete", *HIS, "--force", "--grace-period=0")
+
+
+def refusal(plane: ControlPlane, patch: Any, *more: str) -> str:
+    """Return why the manager may not patch the pod; "" if it may."""
+    user = plane.kubeconfig("manager", plane.token("koord-manager"))
+    answer = plane.ask("patch", *HIS, "--type=merge", "--patch", json.dumps(patch), *more, user=user)
+    return "" if answer.code == 0 else answer.err
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"spec": {"containers": [{"name": "main", "image": "miner"}]}},
+        {"spec": {"tolerations": [{"operator": "Exists"}]}},
+        {"spec": {"activeDeadlineSeconds": 1}},
+        {"metadata": {"finalizers": ["example.com/for-ever"]}},
+        {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]}},
+    ],
+)
+def test_the_manager_changes_no_spec_and_no_owner(plane: ControlPlane, somebody: str, patch: Any) -> None:
+    assert "koord-manager changes" in refusal(plane, patch)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [{"phase": "Failed"}, {"podIPs": [{"ip": "10.0.0.1"}]}],
+)
+def test_the_manager_changes_no_phase_and_no_address(plane: ControlPlane, somebody: str, status: Any) -> None:
+    assert "koord-manager changes conditions" in refusal(plane, {"status": status}, "--subresource=status")
+
+
+def test_what_the_gateway_writes_is_permitted(plane: ControlPlane, somebody: str) -> None:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}
+    status = {"status": {"conditions": [condition], "nominatedNodeName": "n1"}}
+
+    assert refusal(plane, {"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}) == ""
+    assert refusal(plane, status, "--subresource=status") == ""
+
+
+def test_the_manager_reads_the_configuration_and_no_other_config_map(plane: ControlPlane) -> None:
+    user = plane.kubeconfig("manager", plane.token("koord-manager"))
+
+    def answered(namespace: str, *words: str) -> bool:
+        return plane.ask("get", "configmaps", "-n", namespace, *words, user=user).code == 0
+
+    assert answered("koordinator-system", "--field-selector=metadata.name=slo-controller-config")
+    assert not answered("koordinator-system")
+    assert not answered("koordinator-system", "koord-descheduler-config")
+    assert not answered("kube-system")
