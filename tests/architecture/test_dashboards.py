@@ -113,11 +113,12 @@ def rules() -> list[dict[str, Any]]:
 
 
 def test_every_alert_has_a_section_in_the_runbook() -> None:
+    """Other sections are those to which doctor and the commands lead."""
     text = (ROOT / "docs" / "runbook.md").read_text()
     titles = re.findall(r"^## (.*)$", text, re.MULTILINE)
     anchors = {re.sub(r"[^a-z0-9 ]", "", title.lower()).replace(" ", "-") for title in titles}
     wanted = {rule["alert"]: rule["annotations"]["runbook_url"].partition("#")[2] for rule in rules()}
-    assert set(wanted.values()) == anchors
+    assert set(wanted.values()) <= anchors
 
 
 def test_dashboards_have_their_own_ids_and_panels() -> None:
