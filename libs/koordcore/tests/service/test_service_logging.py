@@ -177,3 +177,16 @@ def test_a_line_is_bounded_whatever_a_sender_chose(form: str) -> None:
     assert len(out.getvalue()) < 5 * LONGEST_TEXT
     log.info("hidden", text="x" * (LONGEST_TEXT - 10) + SEED)
     assert SEED[:12] not in out.getvalue()
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_a_line_gives_no_orders_to_a_terminal(form: str) -> None:
+    out = configured(form=form)
+    hostile = "\x1b]8;;http://evil.example\x1b\\web\r\x08\x9b2J\x7f\u202eevil\n2026-01-01 forged"
+    logger("demo").info(f"event {hostile}", name=hostile, objects=[hostile], found={hostile: hostile})
+    try:
+        raise RuntimeError(hostile)
+    except RuntimeError as error:
+        logger("demo").error("failed", exc_info=error)
+    assert not set(out.getvalue()) & set("\x1b\r\x08\x9b\x7f\u202e")
+    assert "\n2026-01-01 forged" not in out.getvalue().partition("failed")[0]

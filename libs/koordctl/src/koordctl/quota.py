@@ -9,12 +9,12 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.markup import escape
+from rich.text import Text
 from rich.tree import Tree
 
 from koordctl.access.clients import scheduler
-from koordctl.render.output import Format, Output, console, fail, show_document
+from koordctl.render.output import Format, Output, SafeConsole, console, fail, show_document
 from koordctl.render.units import amounts_text, sentence_in_cores
 
 UNLIMITED = 1 << 60
@@ -105,17 +105,17 @@ def tree(
         fail(f"there is no quota tree {tree}")
     for name, rows in trees.items():
         if rows:
-            wide = console if console.is_terminal else Console(width=PIPED_WIDTH)
+            wide = console if console.is_terminal else SafeConsole(width=PIPED_WIDTH)
             wide.print(_drawn(name, rows))
 
 
 def _drawn(name: str, rows: list[QuotaRow]) -> Tree:
-    drawn = Tree(f"[bold]quota tree {escape(name)}[/bold]" if name else "[bold]quotas[/bold]")
+    drawn = Tree(Text(f"quota tree {name}" if name else "quotas", "bold"))
     branches = {row.name: Tree("") for row in rows}
     for row in rows:
         branch = branches[row.name]
-        branch.label = quota_text(row)
+        branch.label = Text.from_markup(quota_text(row))
         for line in sections(row):
-            branch.add(f"[dim]{escape(line)}[/dim]")
+            branch.add(Text(line, "dim"))
         branches.get(row.parent, drawn).children.append(branch)
     return drawn

@@ -7,7 +7,6 @@ commands take to run.
 from __future__ import annotations
 
 import json
-import sys
 from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -18,7 +17,7 @@ from koordcore.values.invalid import InvalidInput
 
 from koordctl.access.clients import ask, find_service
 from koordctl.access.files import documents_of
-from koordctl.render.output import Format, say_error, show_document
+from koordctl.render.output import Format, say_error, show_document, write_line
 
 if TYPE_CHECKING:
     from koord_scheduler.domain.config.effective import EffectiveConfiguration
@@ -58,7 +57,7 @@ def check_config(
     """
     configuration = scheduler_configuration(file)
     for path, why in configuration.ignored:
-        sys.stdout.write(f"# ignored: {path}: {why}\n")
+        write_line(f"# ignored: {path}: {why}")
     show_document(configuration.as_json(), Format.YAML)
 
 

@@ -1,6 +1,5 @@
 """`koord top node|pod|gpu`: show current use from the newest report of each agent, and the given shares of GPUs."""
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -15,7 +14,7 @@ from rich.table import Table
 from koordctl.access.clients import projector
 from koordctl.access.log import open_log, wait_for
 from koordctl.objects.devices import GPU_COLUMNS, GpuSort, devices_of, gpu_rows, gpu_summary
-from koordctl.render.output import console, fail, show_table
+from koordctl.render.output import console, fail, show_table, write_line
 from koordctl.render.units import cores, gibibytes
 
 app = typer.Typer(help="Current use of nodes and pods, and given shares of GPUs.", no_args_is_help=True)
@@ -119,7 +118,7 @@ def top_gpu(
     rows = gpu_rows(devices, orders[sort])
     show_table(GPU_COLUMNS, rows[:limit], empty=empty)
     if rows:
-        sys.stdout.write(f"{gpu_summary(devices)}\n")
+        write_line(gpu_summary(devices))
 
 
 def _nodes(name: str | None) -> list[dict[str, Any]]:

@@ -1,15 +1,125 @@
-"""Tables for people: what is in a cell is shown as it is."""
+"""What others wrote is shown as it is: no markup, and no orders to the terminal."""
 
+import ast
+import json
+from collections.abc import Callable
 from io import StringIO
+from pathlib import Path
 
+import koordctl
 import pytest
+import typer
+import yaml
 from koordctl.render import output
-from koordctl.render.output import show_table
-from rich.console import Console
+from koordctl.render.output import (
+    Format,
+    Line,
+    SafeConsole,
+    fail,
+    print_lines,
+    show_document,
+    show_remarks,
+    show_table,
+    write_json_line,
+    write_line,
+)
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+# Clears the screen, shows one address and opens another, overwrites the line, turns the direction of the text.
+HOSTILE = "web\x1b[2J\x1b]8;;http://evil.example\x1b\\click\x1b]8;;\x1b\\\r\x08\x07\x9b31m\x7f\u202eexe\u2066"
+ORDERS = set("\x1b\r\x08\x07\x9b\x7f\u202e\u2066")
+
+
+def screen(width: int = 100, **options: object) -> tuple[StringIO, SafeConsole]:
+    file = StringIO()
+    return file, SafeConsole(file=file, color_system=None, width=width, **options)
 
 
 def test_brackets_in_a_cell_are_no_markup_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = StringIO()
-    monkeypatch.setattr(output, "console", Console(file=screen, force_terminal=True, color_system=None, width=100))
+    shown, console = screen(force_terminal=True)
+    monkeypatch.setattr(output, "console", console)
     show_table(["field", "message"], [["data[colocation-config]", "closes what was not open [/bold]"]])
-    assert screen.getvalue().splitlines()[1] == "data[colocation-config]  closes what was not open [/bold]"
+    assert shown.getvalue().splitlines()[1] == "data[colocation-config]  closes what was not open [/bold]"
+
+
+def table() -> None:
+    show_table(["name", "node"], [[HOSTILE, "n-1"], ["b\nforged", None]])
+
+
+def refused() -> None:
+    error = {"field": HOSTILE, "rule": HOSTILE, "value": HOSTILE}
+    item = {"action": "refused", "kind": HOSTILE, "name": HOSTILE, "namespace": HOSTILE, "warnings": [HOSTILE]}
+    show_remarks({**item, "errors": [error, {**error, "rule": f"within rule {HOSTILE}"}]})
+
+
+def failed() -> None:
+    with pytest.raises(typer.Exit):
+        fail(HOSTILE)
+
+
+def rich_things() -> None:
+    grid = Table(HOSTILE)
+    grid.add_row(HOSTILE)
+    tree = Tree(HOSTILE)
+    tree.add(Text(HOSTILE, "red"))
+    for thing in (HOSTILE, grid, tree, Text(HOSTILE)):
+        output.console.print(thing)
+        output.errors.print(thing)
+
+
+WAYS: dict[str, Callable[[], None]] = {
+    "table": table,
+    "story": lambda: print_lines([Line(HOSTILE), Line(HOSTILE, "red")]),
+    "line": lambda: write_line(HOSTILE),
+    "refused": refused,
+    "failed": failed,
+    "rich": rich_things,
+    "json": lambda: show_document({HOSTILE: HOSTILE}, Format.JSON),
+    "json line": lambda: write_json_line({HOSTILE: HOSTILE}),
+}
+
+
+@pytest.mark.parametrize("is_terminal", [False, True], ids=["piped", "terminal"])
+@pytest.mark.parametrize("way", WAYS)
+def test_texts_of_others_give_no_orders_to_the_terminal(
+    way: str, is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told, errors = screen(force_terminal=is_terminal)
+    shown, console = screen(force_terminal=is_terminal)
+    monkeypatch.setattr(output, "console", console)
+    monkeypatch.setattr(output, "errors", errors)
+    WAYS[way]()
+    text = "".join(capsys.readouterr()) + told.getvalue() + shown.getvalue()
+    assert not set(text) & ORDERS
+    assert "web\\x1b[2J" in text.replace("\\u001b", "\\x1b")
+    assert "\nforged" not in text
+
+
+def test_programs_get_every_character(capsys: pytest.CaptureFixture[str]) -> None:
+    show_document({"name": HOSTILE}, Format.JSON)
+    assert json.loads(capsys.readouterr().out) == {"name": HOSTILE}
+    show_document({"name": HOSTILE}, Format.YAML)
+    assert yaml.safe_load(capsys.readouterr().out) == {"name": HOSTILE}
+
+
+def test_a_text_of_others_is_no_markup() -> None:
+    shown, console = screen(force_terminal=True)
+    console.print("[link=http://evil.example]web[/link] :smile:")
+    assert shown.getvalue() == "[link=http://evil.example]web[/link] :smile:\n"
+
+
+def test_commands_print_through_this_module_only() -> None:
+    """Other ways do not make control characters visible. `--version` prints a text of our own."""
+    found: list[str] = []
+    root = Path(koordctl.__file__).parent
+    for file in root.rglob("*.py"):
+        if file.name in ("output.py", "app.py"):
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                if called in ("print", "typer.echo", "sys.stdout.write", "sys.stderr.write", "Console"):
+                    found.append(f"{file.relative_to(root)}:{node.lineno}: {called}")
+    assert found == []

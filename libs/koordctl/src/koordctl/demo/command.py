@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from koordctl.access.clients import demo_directory, running_stack, var_directory
 from koordctl.demo.device_health import DeviceDaySummary
@@ -197,7 +198,7 @@ def show(summary: Summary | DeviceDaySummary | RunningSummary) -> None:
         figures.add_row(what, how_much)
     console.print(figures)
     for rule, held, found in summary.invariants():
-        mark = "[green]held[/green]  " if held else "[red]BROKEN[/red]"
-        console.print(f"{mark} {rule}: {found}", soft_wrap=True)
+        mark = ("held  ", "green") if held else ("BROKEN", "red")
+        console.print(Text.assemble(mark, f" {rule}: {found}"), soft_wrap=True)
     for sentence in summary.violations[:20]:
         console.print(f"  {sentence}", markup=False, soft_wrap=True)

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, cast
 
 import typer
-import yaml
 from koordcore.protocol.component_config import InvalidConfiguration
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
 from koordctl.access.files import documents_of, text_of
-from koordctl.render.output import say_error
+from koordctl.render.output import Format, say_error, show_document, write_line
 
 if TYPE_CHECKING:
     from koord_descheduler.domain.config.document import DeschedulerConfiguration
@@ -61,8 +60,8 @@ def check_config(
     except InvalidConfiguration as error:
         _refused(file, error)
     for path, why in settings_without_effect(decode(text), configuration):
-        print(f"# ignored: {path}: {why}")
-    print(yaml.safe_dump(configuration.as_json(), sort_keys=False), end="")
+        write_line(f"# ignored: {path}: {why}")
+    show_document(configuration.as_json(), Format.YAML)
 
 
 @app.command()
@@ -91,8 +90,8 @@ def convert(
     except InvalidInput as error:
         _refused(file, error)
     for field in left_out(policy):
-        print(f"# ignored: {field}: a DeschedulerConfiguration has no such field")
-    print(yaml.safe_dump(result, sort_keys=False), end="")
+        write_line(f"# ignored: {field}: a DeschedulerConfiguration has no such field")
+    show_document(result, Format.YAML)
 
 
 def _refused(file: Path, error: InvalidInput) -> NoReturn:

@@ -1,6 +1,5 @@
 """`koord cordon` and `koord uncordon`: close nodes for new pods, and open them again."""
 
-import sys
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -15,7 +14,7 @@ from koordcore.values.timestamps import rfc3339
 from koordctl.access.clients import manager
 from koordctl.access.log import wait_for
 from koordctl.access.requests import change_objects
-from koordctl.render.output import errors, field, say_error
+from koordctl.render.output import errors, field, say_error, write_line
 
 ENDED_PHASES: Final = ("Complete", "Aborted")
 _GIVEN_UP: Final = (ConfirmState.ABORTED, ConfirmState.REJECTED)
@@ -91,7 +90,7 @@ def _change(names: list[str], *, unschedulable: bool) -> None:
     failed = False
     for name, outcome in zip(names, wait_for(change_objects(changes)), strict=True):
         if outcome.result is ChangeResult.DONE:
-            sys.stdout.write(f"node/{name} {'cordoned' if unschedulable else 'uncordoned'}\n")
+            write_line(f"node/{name} {'cordoned' if unschedulable else 'uncordoned'}")
             if drain := drains.get(name):
                 errors.print(
                     f"drainnode/{drain} still keeps new pods away; to end it: koord drain {name} --abort", markup=False

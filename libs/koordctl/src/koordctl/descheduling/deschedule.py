@@ -1,6 +1,5 @@
 """`koord deschedule`: show which pods the descheduler would move, and what that is worth, or run a round now."""
 
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -24,7 +23,7 @@ from koordctl.access.requests import ask_capacity_on
 from koordctl.access.times import run_clock
 from koordctl.descheduling.configuration import descheduler_configuration
 from koordctl.descheduling.live_cluster import live_builder
-from koordctl.render.output import Format, console, fail, show_document, show_table, working
+from koordctl.render.output import Format, console, fail, show_document, show_table, working, write_line
 
 Request = TypeVar("Request", RunRound, AbortMigration, DryRunNote)
 
@@ -74,12 +73,12 @@ def deschedule(
         fail("give one of --dry-run, --now and --abort", status=2)
     if now:
         number = wait_for(_submitted(DESCHEDULER_RUN_ROUND, RunRound(asked_by=user_at_host())))
-        sys.stdout.write(f"a round is asked for (request {number})\n")
+        write_line(f"a round is asked for (request {number})")
         return
     if abort is not None:
         manager.get(f"/v1/objects/PodMigrationJob/{abort}")
         number = wait_for(_submitted(DESCHEDULER_ABORT_MIGRATION, AbortMigration(name=abort)))
-        sys.stdout.write(f"the end of migration {abort} is asked for (request {number})\n")
+        write_line(f"the end of migration {abort} is asked for (request {number})")
         return
     configuration = descheduler_configuration(config)
     interval = configuration.descheduling_interval or _INTERVAL

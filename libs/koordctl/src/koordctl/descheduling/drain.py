@@ -1,6 +1,5 @@
 """`koord drain`: empty a node. First every pod gets a place elsewhere, then the pods are migrated to these places."""
 
-import sys
 import time
 from collections.abc import Callable
 from typing import Annotated, Any, Final, TypeAlias
@@ -21,7 +20,7 @@ from koordctl.access.log import open_log, wait_for
 from koordctl.access.requests import ask_capacity_on, change_objects
 from koordctl.descheduling.cordon import ENDED_PHASES, drains, is_over
 from koordctl.descheduling.live_cluster import live_cluster
-from koordctl.render.output import console, errors, fail, field, show_table, working
+from koordctl.render.output import console, errors, fail, field, show_table, working, write_line
 
 Status: TypeAlias = dict[str, Any]
 """Field `status` of a DrainNode."""
@@ -85,7 +84,7 @@ def drain(
     if abort:
         _change(_with_state(name, ConfirmState.ABORTED))
         found = _wait(name, seconds, _has_ended)
-        sys.stdout.write(f"drainnode/{name} {found.get('phase', 'Pending')}\n")
+        write_line(f"drainnode/{name} {found.get('phase', 'Pending')}")
         return
     _begin(name, node)
     found = _wait(name, seconds, _is_planned)

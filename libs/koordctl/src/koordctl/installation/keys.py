@@ -15,7 +15,7 @@ import typer
 from koordctl.access.log import DEFAULT_CLUSTER
 from koordctl.installation.probe_files import probe_files_kept
 from koordctl.log.mirror import LogSize
-from koordctl.render.output import console, fail
+from koordctl.render.output import console, fail, write_line
 
 if TYPE_CHECKING:
     from koordcore.bus.setup.installation import Installation
@@ -173,7 +173,7 @@ def token(
     from koordcore.bus.setup.manifest import ISSUER
 
     known = _issuing(folder)
-    typer.echo(NodeTokens(folder / ISSUER.name, known.cluster).issue(node, datetime.now(UTC), timedelta(hours=hours)))
+    write_line(NodeTokens(folder / ISSUER.name, known.cluster).issue(node, datetime.now(UTC), timedelta(hours=hours)))
 
 
 @app.command()

@@ -22,7 +22,7 @@ import typer
 
 from koordctl.access.clients import ServiceReply, ask, refusal
 from koordctl.access.credentials import keep_login, login_file
-from koordctl.render.output import console, errors, fail, show_table
+from koordctl.render.output import console, errors, fail, show_table, write_line
 
 if TYPE_CHECKING:
     from koordcore.service.access.static_tokens import StaticToken
@@ -69,7 +69,7 @@ def create(
     file.parent.mkdir(parents=True, exist_ok=True)
     write_tokens(file, {**known, made.sha256: made})
     errors.print(f"token of {name} with {', '.join(roles)}, {_until(made)}; it is shown only now:")
-    typer.echo(secret)
+    write_line(secret)
 
 
 @app.command("list")
@@ -100,7 +100,7 @@ def revoke(file: TokenFile, name: Name) -> None:
         names = ", ".join(sorted(token.name for token in known.values()))
         fail(f"{name} has no token in {file}; it has: {names or 'none'}")
     write_tokens(file, kept)
-    typer.echo(f"the token of {name} is revoked")
+    write_line(f"the token of {name} is revoked")
 
 
 def _known(file: Path) -> dict[str, StaticToken]:

@@ -1,6 +1,5 @@
 """`koord events`: print the facts of the log, also as they are appended."""
 
-import json
 import sys
 from datetime import UTC, datetime
 from typing import Annotated
@@ -15,7 +14,7 @@ from koordcore.values.timestamps import rfc3339
 
 from koordctl.access.log import OpenLog, open_log, wait_for
 from koordctl.access.times import first_at, given_position, run_clock
-from koordctl.render.output import console, errors, fail
+from koordctl.render.output import console, errors, fail, write_json_line
 
 SHOWN = 20
 WIDTH = 110
@@ -103,7 +102,7 @@ def _print(stored: StoredEvent, *, as_json: bool) -> None:
             "traceparent": stored.traceparent,
             "body": msgspec.json.decode(stored.body),
         }
-        sys.stdout.write(json.dumps(line, ensure_ascii=False) + "\n")
+        write_json_line(line)
         return
     body = stored.body.decode(errors="replace")
     short = body if len(body) <= WIDTH else body[: WIDTH - 1] + "…"

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from koordctl.render.output import Format, fail, show_document, show_table
+from koordctl.render.output import Format, fail, show_document, show_table, write_line
 from koordctl.stack.nodes import host_manifest, host_node_name
 
 app = typer.Typer(no_args_is_help=True, help="Show what an agent can measure and set on this machine.")
@@ -50,7 +50,7 @@ def doctor(
     if output is not Format.TABLE:
         show_document(found, output)
         return
-    typer.echo(
+    write_line(
         f"{found['node']}: kernel {found['kernel']}, cgroup v{found['cgroup_version']}, "
         f"{found['cgroup_driver']} names of directories"
     )

@@ -1,6 +1,5 @@
 """`koord apply`, `koord delete` and `koord get`: change objects, and show present or past ones."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
@@ -13,7 +12,17 @@ from koordcore.values import codec
 from koordctl.access.clients import NOT_FOUND, find_service, manager, meant_elsewhere, refusal, silent_nodes
 from koordctl.access.files import UNREADABLE, manifest_texts
 from koordctl.objects.columns import is_cluster_scoped, object_table
-from koordctl.render.output import Format, errors, fail, field, is_refused, show_document, show_remarks, show_table
+from koordctl.render.output import (
+    Format,
+    errors,
+    fail,
+    field,
+    is_refused,
+    show_document,
+    show_remarks,
+    show_table,
+    write_line,
+)
 
 Files = Annotated[
     list[str],
@@ -184,7 +193,7 @@ def get(
             )
         case Shown.NAME:
             for item in items:
-                sys.stdout.write(f"{full.lower()}/{item['metadata']['name']}\n")
+                write_line(f"{full.lower()}/{item['metadata']['name']}")
         case Shown.TABLE | Shown.WIDE:
             silent: dict[str, int] = {}
             if full == "Node" and as_of is None and (url := find_service("projector")):
@@ -246,5 +255,5 @@ def _report(results: Sequence[Mapping[str, Any]], *, dry_run: bool = False, quie
         if is_refused(result):
             fine = False
         elif not quiet:
-            sys.stdout.write(f"{where} {result['action']}{mark}\n")
+            write_line(f"{where} {result['action']}{mark}")
     return fine

@@ -5,7 +5,6 @@ checked for its shape, goes through admission and apply (`koord_manager.domain`)
 A document may therefore use objects of earlier documents.
 """
 
-import sys
 import uuid
 from collections.abc import Iterable
 from typing import Annotated, Any, NamedTuple
@@ -26,7 +25,7 @@ from koordcore.values.invalid import InvalidInput
 
 from koordctl.access.files import UNREADABLE, manifest_texts
 from koordctl.objects.priority_classes import priority_class_manifests
-from koordctl.render.output import errors, fail
+from koordctl.render.output import errors, fail, write_line
 
 _NOW = "2026-01-01T00:00:00.000000Z"
 _SCHEDULER_CONFIGURATION = "KubeSchedulerConfiguration"
@@ -180,8 +179,8 @@ def _report(label: str, finding: Finding, *, patch: bool) -> bool:
             errors.print(hint, markup=False)
         return False
     changed = f", changed by {', '.join(finding.steps)}" if finding.steps else ""
-    sys.stdout.write(f"{label}: {where} ok{changed}\n")
+    write_line(f"{label}: {where} ok{changed}")
     if patch:
         for operation in finding.patch:
-            sys.stdout.write(f"  {codec.encode(operation).decode()}\n")
+            write_line(f"  {codec.encode(operation).decode()}")
     return True

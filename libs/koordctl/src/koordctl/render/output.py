@@ -1,4 +1,8 @@
-"""Output of commands: tables for people, YAML and JSON for programs. Colours are used on a terminal only."""
+"""Output of commands: tables for people, YAML and JSON for programs. Colours are used on a terminal only.
+
+Everything that commands print goes through this module. Texts of objects and of the log may contain orders to a
+terminal, so control characters are shown as escapes (`koordcore.values.visible`).
+"""
 
 import json
 import sys
@@ -8,10 +12,31 @@ from enum import StrEnum
 from typing import Annotated, Any, Final, NamedTuple, NoReturn, cast
 
 import typer
-from rich.console import Console
+from koordcore.values.override import override
+from koordcore.values.visible import visible, visible_json, visible_line
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
 
-console = Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
-errors = Console(stderr=True, soft_wrap=True, highlight=False)
+
+class SafeConsole(Console):
+    """A console for texts that others wrote: without markup, and with visible control characters."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, **options)
+
+    @override
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(visible(text), **options)
+
+    @override
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+
+console = SafeConsole(soft_wrap=not sys.stdout.isatty())
+errors = SafeConsole(stderr=True, soft_wrap=True)
 WholeOption = Annotated[
     bool, typer.Option("--whole", help="Begin at the first fact, not at a snapshot of the archive (KOORD_ARCHIVE).")
 ]
@@ -52,18 +77,15 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empt
     if not console.is_terminal:
         widths = [max(len(column), *(len(line[index]) for line in lines)) for index, column in enumerate(columns)]
         for line in ([column.upper() for column in columns], *lines):
-            sys.stdout.write(
-                "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n"
-            )
+            write_line("   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
         return
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column.upper(), overflow="fold")
     for line in lines:
-        table.add_row(*map(escape, line))
+        table.add_row(*line)
     console.print(table)
 
 
@@ -72,7 +94,12 @@ def _text(cell: object) -> str:
         return "-"
     if isinstance(cell, float):
         return f"{cell:.1f}"
-    return str(cell)
+    return visible_line(str(cell))
+
+
+def write_line(text: str) -> None:
+    """Print a line on stdout as it is, without wrapping."""
+    sys.stdout.write(visible(text) + "\n")
 
 
 class Line(NamedTuple):
@@ -98,11 +125,16 @@ def show_story(document: object, lines: Iterable[Line], form: Format) -> None:
 
 def show_document(value: object, form: Format) -> None:
     if form is Format.JSON:
-        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.write(visible_json(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
     else:
         import yaml
 
         sys.stdout.write(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
+
+
+def write_json_line(value: object) -> None:
+    """Print a JSON document on one line."""
+    sys.stdout.write(visible_json(json.dumps(value, ensure_ascii=False)) + "\n")
 
 
 @contextmanager
@@ -133,7 +165,7 @@ def working(what: str) -> AbstractContextManager[object]:
 
     Code inside the context must print nothing on stdout: the spinner would redirect it to stderr.
     """
-    return errors.status(what) if errors.is_terminal else nullcontext()
+    return errors.status(Text(what)) if errors.is_terminal else nullcontext()
 
 
 def fail(message: str, *, status: int = 1) -> NoReturn:

@@ -24,6 +24,7 @@ from koordcore.ports.clock import Clock
 from koordcore.service.clock import SystemClock
 from koordcore.service.telemetry.tracing import current_context
 from koordcore.values.shortened import shortened
+from koordcore.values.visible import visible, visible_json, visible_line
 
 HIDDEN: Final = "**********"
 LONGEST_TEXT: Final = 32_768  # Letters of each text of a line
@@ -211,6 +212,7 @@ def configure_logging(
         add_fields,
         structlog.processors.format_exc_info,  # before the redaction: the text of an exception may hold a secret
         _hide_secrets,
+        *([] if as_json else [_show_controls]),
         render,
     ]
     structlog.configure(
@@ -285,5 +287,17 @@ def _bounded(value: object, longest: int = LONGEST_TEXT) -> object:
             return value
 
 
+def _show_controls(_logger: object, _method: str, fields: Fields) -> Fields:
+    """Make control characters visible: a line of the log cannot give orders to the terminal that shows it."""
+    for name, value in fields.items():
+        if name in ("exception", "stack"):
+            fields[name] = visible(str(value))
+        elif isinstance(value, str):
+            fields[name] = visible_line(value)
+        elif isinstance(value, (list, dict)):
+            fields[name] = visible_line(str(cast("object", value)))
+    return fields
+
+
 def _render_json(_logger: object, _method: str, fields: Fields) -> str:
-    return msgspec.json.encode(fields, enc_hook=str).decode()
+    return visible_json(msgspec.json.encode(fields, enc_hook=str).decode())

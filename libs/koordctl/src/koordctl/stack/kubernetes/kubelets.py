@@ -7,7 +7,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +16,7 @@ import httpx
 from koordcore.embedded.errors import EmbeddedError
 from koordcore.values import codec
 
+from koordctl.render.output import errors
 from koordctl.stack.kubernetes import api
 
 RETRY_SECONDS: Final = 1.0
@@ -76,8 +76,8 @@ async def serve_pods(client: httpx.AsyncClient, runs: Callable[[str], bool]) -> 
             async with asyncio.TaskGroup() as group:
                 async for pod in _changes(client):
                     group.create_task(serve(pod))
-        except* (httpx.HTTPError, EmbeddedError, ValueError) as errors:
-            print(f"pods are listed again: {errors.exceptions[0]}", file=sys.stderr, flush=True)
+        except* (httpx.HTTPError, EmbeddedError, ValueError) as group_error:
+            errors.print(f"pods are listed again: {group_error.exceptions[0]}")
         await asyncio.sleep(RETRY_SECONDS)
 
 
@@ -148,7 +148,7 @@ async def _run(kubeconfig: Path, nodes: Sequence[api.Manifest], idle: frozenset[
                 await register_nodes(client, nodes)
                 break
             except httpx.HTTPError as error:
-                print(f"nodes are not registered: {error}", file=sys.stderr, flush=True)
+                errors.print(f"nodes are not registered: {error}")
                 await asyncio.sleep(RETRY_SECONDS)
         await serve_pods(client, lambda name: name in names and name not in idle)
 
