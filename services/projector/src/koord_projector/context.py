@@ -26,6 +26,8 @@ class Progress:
     explanations: int = 0  # Position up to which explanations are archived
     trouble: str = ""  # Reason why the fold has stopped; "" while it runs
     rebuild_wanted: asyncio.Event = field(default_factory=asyncio.Event)  # Set when an operator requested a rebuild
+    keeps_facts: bool = False  # Whether the tables have facts that the log lacks, so that they may be the last copy
+    may_discard: bool = False  # Whether the requested rebuild may delete facts that the log lacks
     has_folded: bool = False  # Whether this process has had the tables in its own version
     free_looks: int = 0  # How often in a row no projector folded, while this one stood by for another version
     _committed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -51,6 +53,7 @@ class Progress:
     def going_on(self) -> None:
         """The fold continues after a halt. It becomes ready when it has reached the head of the log."""
         self.trouble = ""
+        self.keeps_facts = False
         self.look()
 
     def look(self) -> None:

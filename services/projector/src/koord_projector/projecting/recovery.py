@@ -21,6 +21,10 @@ FIRST_PAUSE: Final = 0.2
 """Nominal delay in real seconds after the first of several sessions that fail."""
 LONGEST_PAUSE: Final = 5.0
 """Largest nominal delay between two sessions in real seconds."""
+LAST_COPY: Final = (
+    "the tables may be the last copy of these facts: restore the log (docs/runbook.md, 'The log went back')."
+    ' To give them up: POST /admin/rebuild with the body {"discard": true}'
+)
 SETTLED_COMMITS: Final = 100
 """Number of transactions after which a moved position is taken for new, and not for one more of a series."""
 
@@ -101,7 +105,8 @@ class Recovery:
                 progress.halt(trouble)
                 await progress.rebuild_wanted_within(LONGEST_PAUSE)
             case HistoryGone() | LogChanged():
-                trouble = f"{error}; POST /admin/rebuild folds what the log still holds"
+                trouble = f"{error}; {LAST_COPY}"
+                progress.keeps_facts = True
                 if self._gone != trouble:
                     self._gone = trouble
                     log.error("history_gone", reason=str(error))

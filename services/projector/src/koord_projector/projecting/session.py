@@ -191,7 +191,7 @@ async def open_session(context: ProjectorContext, refusals: Refusals) -> AsyncGe
         TablesTaken: Another version has taken the tables from this process, and may still fold.
         LogChanged: The tables contain facts that are not in this log.
         Moved: Another projector of this version wrote to the tables meanwhile.
-        HistoryGone: A rebuild found that the first facts were deleted from the log.
+        HistoryGone: A rebuild found that the first facts were deleted from the log. The tables are as before.
         RebuildWanted: An operator requested a rebuild during a rebuild.
         FoldEnded: The process that folds during a rebuild has failed.
         LOG_ERRORS: The log is unavailable.
@@ -216,6 +216,7 @@ async def open_session(context: ProjectorContext, refusals: Refusals) -> AsyncGe
             context.logger.info("rebuilding", wanted=wanted, current=loaded.is_current)
         projection = loaded.projection
         if wanted or not loaded.is_current or projection.position == 0:
+            await _require_replaceable(context, projection.position, loaded.event_id)
             head = await context.log.head()
             after = None if wanted else projection.position
             try:
@@ -225,6 +226,7 @@ async def open_session(context: ProjectorContext, refusals: Refusals) -> AsyncGe
                 if wanted:  # the next session must not forget the request
                     progress.rebuild_wanted.set()
                 raise
+            progress.may_discard = False
             loaded = await load_projection(writer)
             projection = loaded.projection
         await _require_same_log(context.log, projection.position, loaded.event_id)
@@ -243,6 +245,19 @@ async def open_session(context: ProjectorContext, refusals: Refusals) -> AsyncGe
         yield Session(context, writer, projection, refusals)
     finally:
         await writer.close()
+
+
+async def _require_replaceable(context: ProjectorContext, position: int, event_id: str) -> None:
+    """Check that the log has all facts of the tables, which may be their last copy, unless an operator gives them up.
+
+    Raises:
+        LogChanged: The log does not have the last one.
+        HistoryGone: The log, with its archive, does not have the first one.
+    """
+    if position and not context.progress.may_discard:
+        await _require_same_log(context.log, position, event_id)
+        async for _ in context.log.history(0, 1):
+            return
 
 
 async def _require_same_log(log: EventLog, position: int, event_id: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Final
 from koordcore.ports.clock import Clock
 from koordcore.requests.catalogue import StateHash
 from koordcore.stories.usage_archive import ReportsAnswer
+from koordcore.values import codec
 from psycopg.errors import UndefinedTable
 from sqlalchemy.exc import ProgrammingError
 from starlette.requests import Request
@@ -44,7 +45,11 @@ _STREAM: Final = Endpoint(
 _REBUILD: Final = Endpoint(
     path="/admin/rebuild",
     name="rebuild",
-    about="Drop what is folded from the facts and fold it again from the first one. Needs a JSON body {}.",
+    about=(
+        "Drop what is folded from the facts and fold it again from the first one. Needs the content type"
+        " application/json. If the log lacks facts that the rows have, it is refused (409) without the body"
+        ' {"discard": true}.'
+    ),
     query=Query,
     answer=status.RebuildAnswer,
     method="POST",
@@ -260,6 +265,13 @@ def routes_of(
         # A page of another site cannot send this content type without permission.
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             return refusal(415, "the content type must be application/json")
+        try:
+            wanted = codec.decode(await request.body() or b"{}", status.RebuildRequest)
+        except codec.DecodeError as error:
+            return refusal(400, str(error))
+        if progress.keeps_facts and not wanted.discard:
+            return refusal(409, progress.trouble)
+        progress.may_discard = wanted.discard
         progress.rebuild_wanted.set()
         return json_answer(status.RebuildAnswer(True), 202)
 

@@ -51,6 +51,12 @@ class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
     now: str
 
 
+class RebuildRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a request to delete the tables and fold the log again."""
+
+    discard: bool = False  # Whether facts may be deleted that the log does not have
+
+
 class RebuildAnswer(msgspec.Struct, frozen=True):
     """Answer to a request to delete the tables and fold the log again."""
 
