@@ -80,6 +80,29 @@ def test_the_lease_that_is_allowed_is_the_one_that_is_used() -> None:
     assert names == [LEASE_NAME]
 
 
+def test_every_nats_server_collects_garbage_before_it_reaches_its_limit_of_memory() -> None:
+    (stateful,) = (item for item in documents("nats.yaml") if item["kind"] == "StatefulSet")
+    (job,) = (item for item in documents("nightly.yaml") if item["kind"] == "CronJob")
+    pods = (stateful["spec"]["template"]["spec"], job["spec"]["jobTemplate"]["spec"]["template"]["spec"])
+    containers = [each for pod in pods for each in (*pod["containers"], *pod.get("initContainers", ()))]
+    servers = [each for each in containers if each["image"].startswith("nats:")]
+    limits = {
+        f"pod {each['name']}": (each["resources"]["limits"]["memory"], {e["name"]: e.get("value") for e in each["env"]})
+        for each in servers
+    }
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
+    limits |= {
+        name: (each["mem_limit"].replace("g", "Gi"), each["environment"])
+        for name, each in compose.items()
+        if name in ("nats", "nats-2", "nats-3")
+    }
+
+    assert sorted(limits) == ["nats", "nats-2", "nats-3", "pod drill-server", "pod nats"]
+    for limit, environment in limits.values():
+        most = int(limit.removesuffix("Gi")) * 1024
+        assert 0.75 * most <= int(environment["GOMEMLIMIT"].removesuffix("MiB")) <= 0.85 * most
+
+
 def test_each_step_of_the_nightly_job_is_a_command_and_has_one_key() -> None:
     (job,) = (item for item in documents("nightly.yaml") if item["kind"] == "CronJob")
     spec = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]

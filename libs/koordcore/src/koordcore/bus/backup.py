@@ -321,7 +321,8 @@ async def restore_backup(
     for copy in backup.streams:
         if upto is not None and copy.stream == names.desired:
             continue
-        config = {**copy.config, "metadata": {**copy.config.get("metadata", {}), **metadata}}
+        # The server wrote the copy without compression, whatever the stream had (decision 0045).
+        config = {**copy.config, "compression": "none", "metadata": {**copy.config.get("metadata", {}), **metadata}}
         if replicas is not None:
             config["num_replicas"] = replicas
         # A stream that once denied to delete messages always does.
