@@ -379,7 +379,7 @@ async def test_a_fact_of_another_writer_is_refused_before_any_deadline(
 
 @pytest.mark.parametrize("manifest", [*EMBEDDED, SINGLE, FOR_PROXY], ids=lambda manifest: manifest.name)
 async def test_a_user_appends_only_the_kinds_of_its_manifest(guarded: Guarded, manifest: ServiceManifest):
-    own = {*manifest.appends, *(["nodestate"] if manifest.agent_nodes else ())}
+    own = {*manifest.appends, *manifest.takes_in, *(["nodestate"] if manifest.agent_nodes else ())}
     own |= {"criproxy"} if manifest.proxy_nodes else set()
     kinds = {entry.kind for entry in CATALOGUE if entry.stream == "ev"}
     assert own <= kinds | UNUSED_KINDS

@@ -26,7 +26,8 @@ from support.until import DEADLINE_SECONDS, until
 NAMES = BusNames("prod")
 
 
-def koord(*words: str, env: dict[str, str] | None = None) -> str:
+def koord(*words: str, env: dict[str, str] | None = None, status: int = 0) -> str:
+    """Run a command, which has to end with this status, and return what it writes."""
     done = subprocess.run(
         [sys.executable, "-m", "koordctl", *words],
         env={**os.environ, **(env or {})},
@@ -34,7 +35,7 @@ def koord(*words: str, env: dict[str, str] | None = None) -> str:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == status, done.stderr
     return done.stdout
 
 

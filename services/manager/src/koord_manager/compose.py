@@ -33,6 +33,7 @@ from koord_manager.settings import (
     ManagerSettings,
     admission_options,
     config_names,
+    node_quota,
     recommender_settings,
 )
 from koord_manager.shell.colocation_profiles import run_profile_controller
@@ -46,6 +47,7 @@ from koord_manager.shell.gateway.api import KubernetesApi
 from koord_manager.shell.gateway.running import Gateway
 from koord_manager.shell.gateway.wiring import lease_leadership, make_gateway, open_api, refuse_documents
 from koord_manager.shell.intake import Intake
+from koord_manager.shell.node_facts import take_in_node_facts
 from koord_manager.shell.ports import add_ports
 from koord_manager.shell.recommender_history import keep_checkpoints, recall
 from koord_manager.shell.refused_messages import tell_refusals
@@ -239,6 +241,8 @@ def assemble(
         )
         size = partial(watch_log_size, bus.connection, bus.names, shell.metrics.bus, room)
         shell.service.add(Component(name="log-size", run=size))
+        intake_of_nodes = partial(take_in_node_facts, bus, shell.clock, room, runner.refusals, node_quota(settings))
+        shell.service.add(Component(name="node-facts", run=intake_of_nodes))
     if api is None:
         # documents are taken by the leader only; webhooks answer whoever leads
         shell.health.add_readiness("leader", lambda: None if leadership.holder else "no instance leads yet")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
+from koordcore.bus.work.node_facts import DEFAULT_QUOTA, NodeQuota
 from koordcore.service.bus import ElectedSettings
 from koordcore.service.flags import FlagSpec, Gate, Stage, without_effect
 from koordcore.service.settings import Flag, Seconds, TextList
@@ -94,6 +95,19 @@ class ManagerSettings(KubernetesSettings):
         description="Time for which changes of a node's desired state are gathered before it is written again.",
     )
 
+    node_messages_per_minute: int = Field(
+        DEFAULT_QUOTA.messages_per_minute,
+        ge=1,
+        description="Facts that one node may write to the log per minute; five times as many at once.",
+    )
+    node_bytes_per_minute: int = Field(
+        DEFAULT_QUOTA.bytes_per_minute,
+        ge=1,
+        description="Bytes of facts that one node may write to the log per minute; eight times as many at once.",
+    )
+    node_bytes_per_day: int = Field(
+        DEFAULT_QUOTA.bytes_per_day, ge=1, description="Bytes of facts that one node may write to the log per day."
+    )
     controllers: TextList = Field(
         CONTROLLERS, description="Controllers that run; -NAME switches one off, * stands for all others."
     )
@@ -190,6 +204,17 @@ def config_names(settings: ManagerSettings) -> ConfigNames:
 
 def recommender_settings(settings: ManagerSettings) -> RecommenderSettings:
     return read_settings(",".join(settings.recommender_settings))
+
+
+def node_quota(settings: ManagerSettings) -> NodeQuota:
+    """Return what one node may write to the log."""
+    return NodeQuota(
+        messages=5 * settings.node_messages_per_minute,
+        messages_per_minute=settings.node_messages_per_minute,
+        bytes=8 * settings.node_bytes_per_minute,
+        bytes_per_minute=settings.node_bytes_per_minute,
+        bytes_per_day=settings.node_bytes_per_day,
+    )
 
 
 def admission_options(settings: ManagerSettings) -> Options:

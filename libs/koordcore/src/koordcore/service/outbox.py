@@ -1,6 +1,6 @@
 """Queue of facts of a process on a node that must work while the log is unavailable: on disk, and sent in order.
 
-    fact file --send--> log, up to 200 aggregates in one atomic batch, one by one after a conflict
+    fact file --send--> log, one by one in each aggregate, up to 200 aggregates at once
 
 While the log is unavailable, facts wait. The expected position is the last event of each aggregate, which is read once.
 A fact that the log never accepts, because it is too large, is replaced by a small fact that says so. The file is an
@@ -309,16 +309,15 @@ class FactQueue:
         return heads[:MAX_BATCH]
 
     async def _send(self, log: OwnFacts, heads: list[QueuedFact]) -> bool:
-        """Append these facts, and return whether to pause before the next append."""
+        """Append these facts, each of another aggregate, and return whether to pause before the next append. A node
+        that has to wait, because its quota is used up, does not hold up the others of the process.
+        """
         heads = await self._unknown(log, heads)
-        if len(heads) > 1:
-            try:
-                outcome = await log.append([self._event(fact) for fact in heads], deadline=APPEND_SECONDS)
-            except Unsendable:
-                outcome = Conflict()  # of one of them
-            if not isinstance(outcome, Conflict):
-                return self._settle(heads, outcome)
-        return any([await self._send_one(log, fact) for fact in heads])
+        pauses = await asyncio.gather(*(self._send_one(log, fact) for fact in heads), return_exceptions=True)
+        for each in pauses:  # all appends have ended before the first error is raised
+            if isinstance(each, BaseException):
+                raise each
+        return any(pauses)
 
     async def _send_one(self, log: OwnFacts, fact: QueuedFact) -> bool:
         try:

@@ -147,8 +147,9 @@ class BusClient(Client):
         """Whether the server says that it belongs to a cluster of servers."""
         return bool(self._server_info.get("cluster"))
 
-    async def subscribe_sink(self, subject: str, sink: Sink) -> int:
+    async def subscribe_sink(self, subject: str, sink: Sink, *, queue: str = "") -> int:
         """Subscribe to a subject and call `sink` for each message. After a reconnect the subscription is repeated.
+        `queue`: name of a group; each message goes to one subscriber of the group.
 
         Returns:
             Id of the subscription for `unsubscribe_sink`.
@@ -157,7 +158,7 @@ class BusClient(Client):
         # empty. The future keeps nats-py from starting a task per subscription.
         sid = self._sid + 1
         self.sinks[b"%d" % sid] = sink
-        subscription = await self.subscribe(subject, future=asyncio.get_running_loop().create_future())
+        subscription = await self.subscribe(subject, queue, future=asyncio.get_running_loop().create_future())
         assert subscription._id == sid
         return sid
 

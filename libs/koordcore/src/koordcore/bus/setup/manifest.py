@@ -5,7 +5,7 @@ Source: event-bus spec, 2.1 (writers), 10 (table).
 
 from dataclasses import dataclass
 
-from koordcore.events.envelope import name_token
+from koordcore.events.envelope import WRITTEN_BY_NODES, name_token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +14,8 @@ class ServiceManifest:
 
     name: str  # Name of the user
     appends: tuple[str, ...] = ()  # Aggregate kinds whose facts the user may append, and read at the stream's leader
+    # Kinds of aggregates whose facts nodes send to this service, which appends them (`koordcore.bus.work.node_facts`).
+    takes_in: tuple[str, ...] = ()
     # (class, kind) of observations, explanations and audit records that it may publish, for example ("obs", "node").
     reports: tuple[tuple[str, str], ...] = ()
     # Streams that it may read in order: "ev", "obs", "explanations", "audit", "adv", "dlq", "cmd".
@@ -62,6 +64,7 @@ MANAGER = ServiceManifest(
         "eviction",
         "drift",
     ),
+    takes_in=tuple(sorted(WRITTEN_BY_NODES)),
     reports=(("explanations", "admission"), ("explanations", "node"), ("obs", "node"), AUDIT),
     follows=("ev", "obs", "explanations"),
     commands=("*",),

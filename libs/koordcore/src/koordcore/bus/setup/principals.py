@@ -30,6 +30,8 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
     ev = names.prefix("ev")
     # Facts, and the leader reads that tell a conflict from a lost acknowledgement.
     publish += [f"{ev}{kind}.*" for kind in manifest.appends]
+    publish += [f"{ev}{kind}.*" for kind in manifest.takes_in]
+    subscribe += [f"{names.prefix('intake')}{kind}.*" for kind in manifest.takes_in]
     if manifest.appends:
         publish += _leader_reads(names.ev)
     publish += [f"{names.prefix(class_)}{kind}.*" for class_, kind in manifest.reports]

@@ -1,0 +1,163 @@
+"""Facts of nodes reach the log through the manager, and a node that floods it slows itself and nobody else."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from koord_manager.compose import assemble
+from koord_manager.settings import ManagerSettings
+from koordcore.bus.client.connection import BusConnection
+from koordcore.bus.client.wire import encode_headers, hpub
+from koordcore.bus.names import BusNames
+from koordcore.bus.read.stream_reader import stream_info
+from koordcore.bus.setup.streams import MIB, StreamSizes
+from koordcore.bus.write.own_facts import OwnFactLog
+from koordcore.events.envelope import AggregateRef, NewEvent
+from koordcore.events.nodestate import PodsStarted
+from koordcore.events.observation import NodeUsageReported
+from koordcore.ports.eventlog import Appended, Conflict, Unavailable
+from koordcore.service.leader.lease import SoleLeader
+from koordcore.service.run import Shell
+from support.bus.bus_worlds import origin, sealed
+from support.bus.divided_server import DividedServer
+from support.bus.installed_server import koord
+from support.running_service import running_service
+from support.servers import server_directory
+from support.until import DEADLINE_SECONDS, until
+
+pytestmark = pytest.mark.nats
+
+NAMES = BusNames("quota")
+SIZES = StreamSizes(
+    ev=64 * MIB,
+    obs=32 * MIB,
+    cmd=MIB,
+    explanations=8 * MIB,
+    audit=MIB,
+    dlq=MIB,
+    adv=MIB,
+    desired=8 * MIB,
+    leader=MIB,
+    snapshots=64 * MIB,
+)
+
+
+def started(node: str, number: int, expected: int) -> NewEvent:
+    return sealed("nodestate", node, PodsStarted(pods=[f"p{number}"]), expected, f"{node}/{number}")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[DividedServer]:
+    with server_directory() as directory:
+        found = DividedServer(directory, NAMES, ("n1", "n2"))
+        await found.start(SIZES)
+        try:
+            yield found
+        finally:
+            found.stop()
+
+
+@asynccontextmanager
+async def manager(server: DividedServer, *words: str) -> AsyncGenerator[None]:
+    async with server.bus("manager") as bus:
+
+        async def compose(shell: Shell[ManagerSettings]) -> None:
+            assemble(shell, bus, SoleLeader("test"))
+
+        settings = ManagerSettings.load(["--log-level=error", f"--cluster={NAMES.cluster}", *words], {})
+        async with running_service(settings, compose):
+            yield
+
+
+async def last_seq(server: DividedServer) -> int:
+    async with server.bus("manager") as bus:
+        return (await bus.events.head()).last_seq
+
+
+async def test_an_agent_appends_through_the_manager_as_to_the_log_itself(server: DividedServer) -> None:
+    async with server.connected("agent-n1") as connection:
+        log = OwnFactLog(connection, NAMES)
+        away = await log.append([started("n1", 0, 0)], deadline=0.5)
+        assert isinstance(away, Unavailable), "without a manager, facts wait on the node"
+
+        async with manager(server):
+            first = await log.append([started("n1", 0, 0)], deadline=DEADLINE_SECONDS)
+            assert first == Appended(1, (1,))
+            assert await log.append([started("n1", 1, 1)], deadline=DEADLINE_SECONDS) == Appended(2, (2,))
+            again = await log.append([started("n1", 1, 1)], deadline=DEADLINE_SECONDS)
+            assert again == Appended(2, (2,), duplicate=True)
+            conflict = await log.append([started("n1", 2, 1)], deadline=DEADLINE_SECONDS)
+            assert conflict == Conflict(((AggregateRef("nodestate", "n1"), 2),))
+            several = [started("n1", 2, 2), sealed("criproxy", "n1", PodsStarted(pods=["x"]))]
+            assert isinstance(await log.append(several, deadline=DEADLINE_SECONDS), Conflict), "facts come one by one"
+            last = await log.last_of(AggregateRef("nodestate", "n1"))
+            assert last is not None
+            assert (last.seq, last.event_id) == (2, started("n1", 1, 1).event_id)
+
+
+async def flood(connection: BusConnection, count: int, size: int) -> None:
+    """Write as many facts of node n1 as the connection takes, without waiting for answers."""
+    subject = f"koord.{NAMES.cluster}.ev.nodestate.n1"
+    for number in range(count):
+        headers = encode_headers({"Nats-Msg-Id": f"f{size}-{number}", "Nats-Expected-Last-Subject-Sequence": "0"})
+        connection.write(hpub(subject, "", headers, b"x" * size))
+        if number % 16 == 0:
+            await connection.client.flush(int(DEADLINE_SECONDS))
+    await connection.client.flush(int(DEADLINE_SECONDS))
+
+
+@pytest.mark.parametrize(
+    ("large", "small"), [(20, 5_000), pytest.param(100, 100_000, marks=pytest.mark.deep)], ids=["quick", "whole"]
+)
+async def test_a_node_that_floods_the_log_slows_itself_and_nobody_else(
+    server: DividedServer, large: int, small: int, tmp_path: Path
+) -> None:
+    async with (
+        manager(server),
+        server.connected("agent-n1") as hostile,
+        server.connected("agent-n2") as honest,
+        server.bus("operator") as operator,
+    ):
+        log = OwnFactLog(honest, NAMES)
+        assert isinstance(await log.append([started("n2", 0, 0)], deadline=DEADLINE_SECONDS), Appended)
+
+        flooding = asyncio.create_task(flood(hostile, large, MIB - 1024))
+        expected = 1
+        for number in range(1, 20):
+            outcome = await log.append([started("n2", number, expected)], deadline=DEADLINE_SECONDS)
+            assert isinstance(outcome, Appended), outcome
+            expected = outcome.last_seq
+        await flooding
+        await flood(hostile, small, 10)
+
+        outcome = await log.append([started("n2", 20, expected)], deadline=DEADLINE_SECONDS)
+        assert isinstance(outcome, Appended), outcome
+        reports = operator.observations
+        async with server.bus("agent-n2") as bus:
+            report = NodeUsageReported(
+                updated_at="2026-01-01T00:00:00.000000Z", report_interval_seconds=60, aggregate_duration_seconds=300
+            )
+            await bus.observations.publish(AggregateRef("node", "n2"), report, origin())
+            await until(lambda: reports.latest([AggregateRef("node", "n2")]))
+        info = await stream_info(operator.connection, NAMES.ev) if operator.connection else None
+        assert info is not None
+        assert info["state"]["bytes"] < SIZES.ev // 8, "the hostile node has filled no more than its part"
+
+        words = ("doctor", "-o", "json")
+        env = {
+            "KOORD_NATS": server.url,
+            "KOORD_NATS_SEED": str(server.settings("operator").nkey_seed_file),
+            "KOORD_CLUSTER": NAMES.cluster,
+            "KOORD_VAR": str(tmp_path),
+        }
+
+        async def named() -> str | None:
+            found = json.loads(await asyncio.to_thread(koord, *words, env=env, status=1))
+            return next((each["told"] for each in found if each["check"] == "messages of n1"), None)
+
+        told = await until(named)
+        assert "node n1 sent" in told
+        assert "facts over its quota" in told
