@@ -46,9 +46,7 @@ class StartError(EmbeddedError):
         exit_status: Exit status of a program that ends with this error.
     """
 
-    def __init__(
-        self, *, name: str, reason: str, log_file: Path | None, log_tail: str, exit_status: int = 1
-    ) -> None:
+    def __init__(self, *, name: str, reason: str, log_file: Path | None, log_tail: str, exit_status: int = 1) -> None:
         where = f" (log: {log_file})" if log_file is not None else ""
         super().__init__(f"{name}: {reason}{where}" + (f"\n{log_tail}" if log_tail else ""))
         self.name = name

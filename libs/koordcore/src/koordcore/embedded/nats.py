@@ -22,7 +22,6 @@ from koordcore.embedded.ports import LOOPBACK, free_ports, require_free_port
 from koordcore.embedded.process import ProcessSpec
 from koordcore.embedded.server import EmbeddedServer, nats_server_binary, nats_server_version, require_nats_version
 
-
 RESTART_FREE_BYTES: Final = 64 << 20  # Free space from which a server is restarted that stores nothing after an error
 MEMORY_LIMIT: Final = "1GiB"  # Memory from which the server collects garbage more often (GOMEMLIMIT)
 _PROBE_SECONDS: Final = 2.0
