@@ -45,6 +45,7 @@ _STREAM: Final = Endpoint(
 _REBUILD: Final = Endpoint(
     path="/admin/rebuild",
     name="rebuild",
+    method="POST",
     about=(
         "Drop what is folded from the facts and fold it again from the first one. Needs the content type"
         " application/json. If the log lacks facts that the rows have, it is refused (409) without the body"
@@ -52,7 +53,6 @@ _REBUILD: Final = Endpoint(
     ),
     query=Query,
     answer=status.RebuildAnswer,
-    method="POST",
 )
 ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
     Endpoint(
