@@ -23,7 +23,7 @@ from koordcore.bus.factory import Bus, bus_on
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.bootstrap import bootstrap
 from koordcore.bus.setup.manifest import BOOTSTRAP, EMBEDDED, OPERATOR, agent
-from koordcore.bus.setup.principals import nats_users, seed_file
+from koordcore.bus.setup.principals import nats_users, seed_file, shares
 from koordcore.bus.setup.streams import streams
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig
@@ -170,7 +170,7 @@ async def test_no_fact_is_lost_or_doubled_while_agent_and_proxy_are_killed(tmp_p
     with server_directory() as directory:
         keys = directory / "keys"
         users = nats_users(NAMES, keys, (*EMBEDDED, agent(NODE, name=f"agent-{NODE}", for_proxy=True)))
-        config = NatsServerConfig(directory=directory / "nats", sync_interval="1s", users=users)
+        config = NatsServerConfig(directory=directory / "nats", sync_interval="1s", users=users, shares=shares(NAMES))
         async with NatsServer(config) as server:
             async with connected(server, keys, BOOTSTRAP.name) as connection:
                 await bootstrap(connection, streams(NAMES, replicas=1, sizes=SMALL))

@@ -20,7 +20,7 @@ from koordcore.bus.folds.skips import recorded_skips
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.bootstrap import bootstrap
 from koordcore.bus.setup.manifest import BOOTSTRAP, INSTALLED, RETENTION
-from koordcore.bus.setup.principals import nats_users, seed_file
+from koordcore.bus.setup.principals import nats_users, seed_file, shares
 from koordcore.bus.setup.streams import streams
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig
@@ -396,7 +396,9 @@ async def test_the_user_of_the_archive_drops_facts_and_appends_none(tmp_path: Pa
     names = BusNames("kept")
     with server_directory() as directory:
         users = nats_users(names, directory / "keys", INSTALLED)
-        server = NatsServer(NatsServerConfig(directory=directory / "nats", sync_interval="1s", users=users))
+        server = NatsServer(
+            NatsServerConfig(directory=directory / "nats", sync_interval="1s", users=users, shares=shares(names))
+        )
         await server.start()
 
         async def connected(user: str) -> BusConnection:

@@ -26,7 +26,7 @@ from koordcore.bus.names import BusNames
 from koordcore.bus.read.stream_reader import ApiError, api
 from koordcore.bus.setup.bootstrap import Change, bootstrap
 from koordcore.bus.setup.manifest import BACKUP, BOOTSTRAP, RETENTION
-from koordcore.bus.setup.principals import nats_users, seed_file
+from koordcore.bus.setup.principals import nats_users, seed_file, shares
 from koordcore.bus.setup.streams import streams
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig
@@ -83,7 +83,9 @@ class Installation:
     def __init__(self, directory: Path) -> None:
         self._keys = directory / "keys"
         users = nats_users(NAMES, self._keys)
-        self.server = NatsServer(NatsServerConfig(directory=directory / "nats", sync_interval="1s", users=users))
+        self.server = NatsServer(
+            NatsServerConfig(directory=directory / "nats", sync_interval="1s", users=users, shares=shares(NAMES))
+        )
 
     @asynccontextmanager
     async def connected(self, user: str) -> AsyncGenerator[BusConnection]:

@@ -5,8 +5,7 @@ The server runs with the users that are generated from the manifests.
 
 import asyncio
 import stat
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,12 +15,9 @@ import pytest
 from koordcore.bus.adapters.logs import JetStreamEventLog
 from koordcore.bus.client.connection import BusConnection, ConnectionSettings, ConnectRefused, Denied, TlsClientFiles
 from koordcore.bus.client.opening import connect
-from koordcore.bus.factory import Bus, bus_on
+from koordcore.bus.factory import Bus
 from koordcore.bus.names import BusNames
-from koordcore.bus.setup.bootstrap import bootstrap
 from koordcore.bus.setup.manifest import BOOTSTRAP, EMBEDDED, RETENTION, ServiceManifest, agent
-from koordcore.bus.setup.principals import nats_users, seed_file
-from koordcore.bus.setup.streams import streams
 from koordcore.bus.setup.tls_files import ensure_tls_files
 from koordcore.bus.work.endpoints import EndpointServer, Refusal
 from koordcore.bus.work.requests import RequestFailed, ask
@@ -52,8 +48,8 @@ from koordcore.service.leader import lease_kv
 from koordcore.service.leader.lease import LeaseRecord, LeaseUnavailable
 from koordcore.service.leader.lease_kv import KvLeaseStore, lease_key
 from koordctl.access.folding import everything_kept
-from support.bus.bus_worlds import SMALL, origin, sealed
-from support.bus.log_worlds import FAST
+from support.bus.bus_worlds import origin, sealed
+from support.bus.guarded import Guarded
 from support.servers import run_now, server_directory
 from support.until import DEADLINE_SECONDS, until
 
@@ -67,43 +63,10 @@ SINGLE = agent("n1", name="agent-n1")
 FOR_PROXY = agent("n2", name="agent-n2", for_proxy=True)
 
 
-class Guarded:
-    """A server that knows the principals, with all streams made by the bootstrap job."""
-
-    def __init__(self, directory: Path) -> None:
-        self.keys = directory / "keys"
-        users = nats_users(NAMES, self.keys, (*EMBEDDED, SINGLE, FOR_PROXY))
-        self.server = NatsServer(NatsServerConfig(directory=directory / "nats", sync_interval="1s", users=users))
-
-    async def start(self) -> None:
-        await self.server.start()
-        async with self.connected(BOOTSTRAP.name) as connection:
-            await bootstrap(connection, streams(NAMES, replicas=1, sizes=SMALL))
-
-    @asynccontextmanager
-    async def connected(self, user: str) -> AsyncGenerator[BusConnection]:
-        settings = ConnectionSettings(
-            urls=(self.server.url,),
-            user=user,
-            nkey_seed_file=seed_file(self.keys, user),
-            connect_seconds=DEADLINE_SECONDS,
-        )
-        connection = await connect(settings)
-        try:
-            yield connection
-        finally:
-            await connection.drain_and_close()
-
-    @asynccontextmanager
-    async def bus(self, user: str) -> AsyncGenerator[Bus]:
-        async with self.connected(user) as connection:
-            yield bus_on(connection, NAMES, follower=FAST)
-
-
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Guarded]:
     with server_directory() as directory:
-        found = Guarded(directory)
+        found = Guarded(directory, NAMES, (*EMBEDDED, SINGLE, FOR_PROXY))
         run_now(found.start())
         try:
             yield found

@@ -1,6 +1,8 @@
 """Agents with tokens instead of keys: a real server asks `koord keys issue` who they are, and what they may."""
 
 import asyncio
+import json
+import logging
 import sys
 from collections.abc import AsyncGenerator
 from dataclasses import replace
@@ -15,12 +17,15 @@ from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import bus_on
 from koordcore.bus.read.stream_reader import ApiError
 from koordcore.bus.setup.issuing import NodeToken, NodeTokens, Refused, claims_of
+from koordcore.bus.setup.manifest import agent
 from koordcore.bus.setup.principals import CALLOUT_SUBJECT
+from koordcore.bus.setup.streams import streams
 from koordcore.embedded.ports import LOOPBACK
 from koordcore.embedded.process import http_ok
 from koordcore.events.criproxy import ProxyFactsDropped
 from koordcore.events.nodestate import PodsStarted
 from koordcore.ports.eventlog import Appended, Misconfigured
+from support.bus.attacks import ATTACKS, matches, reached_by, send_all
 from support.bus.bus_worlds import sealed
 from support.bus.installed_server import NAMES, IssuingSite, koord
 from support.until import until
@@ -97,6 +102,35 @@ async def test_an_agent_with_a_token_writes_for_its_node_only(place: IssuingSite
                 await bus.events.append([foreign])
         with pytest.raises((Denied, Misconfigured), match="permission denied"):
             await bus.desired.get("n2")
+
+
+@pytest.mark.deep
+async def test_a_token_of_an_agent_writes_and_deletes_nothing_else(
+    place: IssuingSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "koordcore.bus")  # each of the thousands of refusals would be logged
+    await until(lambda: place.admits("n1", place.tokens.issue("n1", now())))
+    user = agent("n1", name="agent-n1", for_proxy=True)
+    own = reached_by(user, NAMES)
+
+    async def messages() -> dict[tuple[str, str], int]:
+        async with place.connected("bootstrap") as connection:
+            infos = [
+                json.loads(
+                    (await connection.request(f"$JS.API.STREAM.INFO.{spec.name}", b'{"subjects_filter":">"}')).data
+                )
+                for spec in streams(NAMES, replicas=1)
+            ]
+        found = ((info["config"]["name"], info["state"].get("subjects", {})) for info in infos)
+        return {(stream, subject): count for stream, subjects in found for subject, count in subjects.items()}
+
+    before = await messages()
+    async with place.as_agent("n1", place.tokens.issue("n1", now())) as connection:
+        for attack in ATTACKS:
+            assert await send_all(connection, attack(user, NAMES)) > 0
+    after = await messages()
+    changed = {key for key in {*before, *after} if before.get(key) != after.get(key)}
+    assert [key for key in sorted(changed) if not any(matches(right, key[1]) for right in own)] == []
 
 
 @pytest.mark.deep

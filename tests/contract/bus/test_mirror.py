@@ -12,7 +12,7 @@ from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import Bus, bus_on
 from koordcore.bus.read.stream_reader import api
 from koordcore.bus.setup.manifest import MIRROR
-from koordcore.bus.setup.principals import nats_users, seed_file
+from koordcore.bus.setup.principals import nats_users, seed_file, shares
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig
 from koordcore.embedded.ports import LOOPBACK, free_ports
@@ -154,7 +154,9 @@ async def test_a_mirror_takes_the_place_of_a_lost_server_with_the_same_state_and
 async def test_the_user_of_a_mirror_asks_for_nothing_but_a_consumer_of_facts_and_writes_none() -> None:
     with server_directory() as directory:
         users = nats_users(NAMES, directory / "keys", (MIRROR,))
-        async with NatsServer(NatsServerConfig(directory=directory / "nats", users=users)) as server:
+        async with NatsServer(
+            NatsServerConfig(directory=directory / "nats", users=users, shares=shares(NAMES))
+        ) as server:
             seed = seed_file(directory / "keys", MIRROR.name)
             connection = await connect(ConnectionSettings(urls=(server.url,), user=MIRROR.name, nkey_seed_file=seed))
             try:

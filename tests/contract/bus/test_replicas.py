@@ -12,7 +12,7 @@ from koordcore.bus.names import BusNames
 from koordcore.bus.read.replicas import CopyDigest, difference, read_copies
 from koordcore.bus.setup.bootstrap import bootstrap, replicas_of
 from koordcore.bus.setup.manifest import AUDITOR, BOOTSTRAP, MANAGER, ServiceManifest
-from koordcore.bus.setup.principals import nats_users, seed_file
+from koordcore.bus.setup.principals import nats_users, seed_file, shares
 from koordcore.bus.setup.streams import streams
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig
@@ -117,7 +117,7 @@ async def test_the_auditor_reads_the_one_copy_of_a_single_server() -> None:
     with server_directory() as directory:
         keys = directory / "keys"
         users = nats_users(NAMES, keys)
-        config = NatsServerConfig(directory=directory / "nats", sync_interval="1s", users=users)
+        config = NatsServerConfig(directory=directory / "nats", sync_interval="1s", users=users, shares=shares(NAMES))
         async with NatsServer(config) as server, AsyncExitStack() as stack:
 
             async def connected(user: ServiceManifest) -> BusConnection:

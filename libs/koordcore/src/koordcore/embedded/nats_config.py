@@ -14,7 +14,7 @@ import nkeys
 from koordcore.embedded.ports import LOOPBACK
 
 GIB = 1024**3
-ACCOUNT = "KOORD"  # Name of the one account with users
+ACCOUNT = "KOORD"  # Name of the account with the streams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,23 @@ class NatsUser:
     name: str
     public_key: str
     permissions: UserPermissions = ALLOW_ALL
+    account: str = ACCOUNT  # Name of the account of the user
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Share:
+    """One subject of an account that the users of another account may use: an export there, and an import here.
+
+    The server sends the answer to a request to the account that asked, whatever reply subject the request names.
+    """
+
+    owner: str  # Account whose subject it is
+    account: str  # Account that may use it
+    subject: str  # Subject in the account of the owner; may contain wildcards
+    # Subject in the other account. It differs where the server would answer for the other account itself.
+    local: str
+    is_stream: bool = False  # Whether messages go to the other account's subscribers, and not to the owner
+    has_answers: bool = False  # Whether one request may have several answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +107,9 @@ class NatsServerConfig:
     max_memory_store_bytes: int = GIB // 4
     sync_interval: str = "always"  # `always`, or a duration such as `10s`. Servers that store facts use `always`.
     max_payload_bytes: int = 1024**2
-    account: str = ACCOUNT  # Name of the one account. The system account has no users.
+    account: str = ACCOUNT  # Name of the account with the streams. The system account has no users.
     users: tuple[NatsUser, ...] = ()  # Users that may connect. Empty: the server does not authenticate (tests).
+    shares: tuple[Share, ...] = ()  # What the users of an account may use of another account
     callout: AuthCallout | None = None  # Who decides about clients without a key; None: they are refused
     domain: str = ""  # Name of the JetStream domain; "" for none. Servers of different domains may be connected.
     leaf_port: int | None = None  # Port for servers of other domains; None: closed
@@ -134,10 +152,7 @@ def render(config: NatsServerConfig) -> str:
         remote = {"urls": list(config.remote.urls), "nkey": config.remote.seed, "account": config.account}
         document["leafnodes"] = {"remotes": [{**remote, "tls": {"ca_file": str(config.tls.ca)}}]}
     if config.users:
-        document["accounts"] = {
-            config.account: {"jetstream": "enabled", "users": [_user(user) for user in config.users]},
-            "SYS": {"users": []},
-        }
+        document["accounts"] = _accounts(config) | {"SYS": {"users": []}}
         document["system_account"] = "SYS"
     if config.callout is not None:
         document["authorization"] = {
@@ -158,6 +173,43 @@ def render(config: NatsServerConfig) -> str:
     if config.tls is not None:
         document["tls"] = _tls(config.tls, verify_clients=config.tls.verify_clients)
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
+
+
+def _accounts(config: NatsServerConfig) -> dict[str, object]:
+    """Return the accounts with their users, exports and imports. Accounts without users exist, too: the issuer of
+    credentials may admit users into them.
+    """
+    named = {config.account, *(user.account for user in config.users)}
+    named |= {name for share in config.shares for name in (share.owner, share.account)}
+    return {name: _account(name, config) for name in sorted(named)}
+
+
+def _account(name: str, config: NatsServerConfig) -> dict[str, object]:
+    account: dict[str, object] = {"users": [_user(user) for user in config.users if user.account == name]}
+    if name == config.account:
+        account["jetstream"] = "enabled"
+    users_of: dict[tuple[bool, bool, str], list[str]] = {}
+    for share in sorted(config.shares):
+        if share.owner == name:
+            users_of.setdefault((share.is_stream, share.has_answers, share.subject), []).append(share.account)
+    if users_of:
+        account["exports"] = [_export(*key, accounts) for key, accounts in users_of.items()]
+    if imported := [_import(share) for share in sorted(config.shares) if share.account == name]:
+        account["imports"] = imported
+    return account
+
+
+def _export(is_stream: bool, has_answers: bool, subject: str, accounts: list[str]) -> dict[str, object]:
+    if is_stream:
+        return {"stream": subject, "accounts": accounts}
+    return {"service": subject, "accounts": accounts, **({"response_type": "stream"} if has_answers else {})}
+
+
+def _import(share: Share) -> dict[str, object]:
+    source = {"account": share.owner, "subject": share.subject}
+    if share.is_stream:
+        return {"stream": source}
+    return {"service": source, **({"to": share.local} if share.local != share.subject else {})}
 
 
 def _tls(tls: NatsTls, *, verify_clients: bool) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -24,6 +25,10 @@ app = typer.Typer(no_args_is_help=True, help="Keys, certificates and NATS config
 
 RECORD: Final = "installation.json"
 RELOAD: Final = "Reload the servers: nats-server --signal reload"
+SERVERS_SECRET: Final = "koord-nats"  # noqa: S105  # the name of a Secret
+# Time in which every server has read a changed Secret. Then users are moved to accounts that exist on the servers.
+SERVERS_SECONDS: Final = 300.0
+MOVE: Final = "Then upgrade the services, run this command again, and reload again: users move to accounts of their own"
 RESTART: Final = "Restart the servers, one after the other: they cannot reload this change"
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the keys.", file_okay=False)]
@@ -326,19 +331,20 @@ async def _store(
 ) -> None:
     from koord_manager.cluster_commands import store_keys
 
-    async def store_once() -> None:
+    async def store_once() -> Sequence[str]:
         written = await store_keys(
             wanted, kubeconfig=kubeconfig, context=context, namespace=namespace, node_namespace=node_namespace
         )
         console.print(f"{len(wanted.folders)} Secrets, written: {', '.join(written) or 'none'}")
+        return written
 
-    await store_once()
+    written = await store_once()
     if not every:
         return
     async with probe_files_kept(probe_files, lambda: True):
         while True:
-            await asyncio.sleep(every)
-            await store_once()
+            await asyncio.sleep(min(every, SERVERS_SECONDS) if SERVERS_SECRET in written else every)
+            written = await store_once()
 
 
 def _write(wanted: Installation) -> str:
@@ -347,11 +353,12 @@ def _write(wanted: Installation) -> str:
     from koordcore.service.access.static_tokens import ensure_access_files
 
     wanted.directory.mkdir(parents=True, exist_ok=True)
-    needs_restart = write_installation(wanted, datetime.now(UTC))
+    needs_restart, moves_users = write_installation(wanted, datetime.now(UTC))
     ensure_access_files(wanted.directory)
     record = msgspec.json.format(msgspec.json.encode(wanted, enc_hook=str))
     (wanted.directory / RECORD).write_bytes(record + b"\n")
-    return RESTART if needs_restart else RELOAD
+    step = RESTART if needs_restart else RELOAD
+    return f"{step}. {MOVE}" if moves_users else step
 
 
 def _recorded(folder: Path) -> Installation | None:

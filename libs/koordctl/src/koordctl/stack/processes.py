@@ -23,7 +23,7 @@ from koordcore.bus.names import BusNames
 from koordcore.bus.read.stream_reader import ApiError
 from koordcore.bus.setup.bootstrap import FactsGone, ServerTooOld, StreamDiffers
 from koordcore.bus.setup.manifest import BOOTSTRAP
-from koordcore.bus.setup.principals import nats_users, seed_file
+from koordcore.bus.setup.principals import nats_users, seed_file, shares
 from koordcore.embedded.errors import EmbeddedError, NotRestartableError
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig
@@ -246,6 +246,7 @@ def log_server(options: StackOptions) -> NatsServer:
 
 
 def _nats(options: StackOptions, ports: dict[str, int]) -> NatsServer:
+    names = BusNames(options.cluster)
     return NatsServer(
         NatsServerConfig(
             name="nats",
@@ -253,7 +254,8 @@ def _nats(options: StackOptions, ports: dict[str, int]) -> NatsServer:
             port=ports["nats"],
             monitor_port=ports["nats-monitor"],
             sync_interval=options.sync,
-            users=nats_users(BusNames(options.cluster), key_folder(options.var)),
+            users=nats_users(names, key_folder(options.var)),
+            shares=shares(names),
             log_file=options.log_folder / "nats.log",
             ready_seconds=NATS_READY_SECONDS,
         )

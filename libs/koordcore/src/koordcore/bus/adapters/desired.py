@@ -3,10 +3,14 @@
 Neither needs a consumer on the server. Reads are direct gets, which any replica answers. Pushes are the messages that
 the facts stream republishes.
 
-Source: event-bus spec, 2, 3.3.
+Another agent can let the server send an answer to the subject of a push, because reply subjects are not checked. Such
+an answer is about what the other agent may read. So a push counts only if its headers name the fact of its own subject.
+
+Source: event-bus spec, 2, 3.3; decision 0043.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 
@@ -20,6 +24,8 @@ from koordcore.bus.write.outcome import read_answer
 from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
 from koordcore.ports.desired import DesiredNode, Push
 from koordcore.values import codec
+
+log = logging.getLogger("koordcore.bus")
 
 # Number of nodes from which a process uses one wildcard subscription per kind instead of one per node.
 WILDCARD_FROM_NODES = 16
@@ -96,6 +102,7 @@ class JetStreamPushFeed:
         self._names = names
         self._wildcard_from_nodes = wildcard_from_nodes
         self._queue = queue
+        self.refused = 0  # Number of messages on subjects of pushes that are not facts of these subjects
 
     async def pushes(
         self, nodes: Sequence[str], kinds: Sequence[str] = ("node", "nodepolicy")
@@ -109,7 +116,7 @@ class JetStreamPushFeed:
                 permanently. A further call may succeed.
         """
         tokens = frozenset(name_token(node) for node in nodes)
-        prefix = self._names.prefix("push")
+        prefix, facts = self._names.prefix("push"), self._names.prefix("ev")
         waiting: deque[Push | None] = deque()
         wake = asyncio.Event()
         size = len(prefix)
@@ -123,6 +130,9 @@ class JetStreamPushFeed:
         def receive(subject: bytes, _reply: bytes, header: bytes, payload: bytes) -> None:
             kind, _, id_ = subject[size:].decode().partition(".")
             if id_ not in tokens:
+                return
+            if not _is_fact_of(header, self._names.ev, f"{facts}{kind}.{id_}"):
+                self._refuse(kind, id_)
                 return
             if len(waiting) >= self._queue:
                 lost()
@@ -159,3 +169,20 @@ class JetStreamPushFeed:
             stop_listening()
             for subscription in subscriptions:
                 await client.unsubscribe_sink(subscription)
+
+    def _refuse(self, kind: str, id_: str) -> None:
+        self.refused += 1
+        if self.refused & (self.refused - 1) == 0:  # told at 1, 2, 4, 8 ...: the sender chooses how many come
+            log.warning("push_refused kind=%s node=%s count=%d", kind, id_, self.refused)
+
+
+def _is_fact_of(header: bytes, stream: str, subject: str) -> bool:
+    """Return whether all headers in which the server names stream and subject of a message name these. A message that
+    is stored on another subject may contain such headers, too; then the server adds the true ones beside them.
+    """
+    named: dict[bytes, list[bytes]] = {b"nats-stream": [], b"nats-subject": []}
+    for line in header.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if (values := named.get(name.strip().lower())) is not None:
+            values.append(value.strip())
+    return named == {b"nats-stream": [stream.encode()], b"nats-subject": [subject.encode()]}

@@ -27,12 +27,13 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.issuing import NodeTokens
 from koordcore.bus.setup.manifest import INSTALLED, ISSUER, MIRROR, ServiceManifest, agent, agent_name, criproxy
-from koordcore.bus.setup.principals import MAIN_DOMAIN, nats_user
+from koordcore.bus.setup.moving import users_of_running
+from koordcore.bus.setup.principals import MAIN_DOMAIN, shares
 from koordcore.bus.setup.streams import StreamSizes
 from koordcore.bus.setup.tls_files import LOOPBACK_HOSTS, TlsFiles, ensure_server_certificate, ensure_tls_files
 from koordcore.embedded.nats_config import (
@@ -166,13 +167,17 @@ class Installation:
         return (f"koord-{kind}", *((name_from_token(node),) if node else (kind, *named)), *LOOPBACK_HOSTS)
 
 
-def write_installation(wanted: Installation, now: datetime.datetime) -> bool:
+class NextStep(NamedTuple):
+    """What has to happen after the files of an installation were written."""
+
+    needs_restart: bool  # Whether the servers must be restarted, one after the other: they refuse to reload this change
+    moves_users: bool  # Whether the files must be written and read once more: users are not in their accounts yet
+
+
+def write_installation(wanted: Installation, now: datetime.datetime) -> NextStep:
     """Write the files of an installation. Existing keys, and certificates that are valid long enough, are kept. The
     servers read a changed configuration after a reload (`nats-server --signal reload`); no restart is needed. A user
     whose folder was deleted, and who is not wanted any more, is unknown to them from then on. `now`: the time in UTC.
-
-    Returns:
-        Whether the servers must be restarted, one after the other: they refuse to reload this change.
 
     Raises:
         nkeys.NkeysError: A key file does not contain a valid seed.
@@ -183,7 +188,8 @@ def write_installation(wanted: Installation, now: datetime.datetime) -> bool:
     if wanted.issues:
         for manifest in wanted.manifests:
             take_spare(authority, manifest.name, wanted.directory / manifest.name / SEED)
-    users = tuple(nats_user(manifest, names, wanted.directory / manifest.name / SEED) for manifest in wanted.manifests)
+    seeds = [(manifest, wanted.directory / manifest.name / SEED) for manifest in wanted.manifests]
+    users, moves_users = users_of_running(servers / "nats-0.conf", seeds, names)
     callout, needs_restart = None, False
     if wanted.issues:
         issuer = ensure_user_key(wanted.directory / ISSUER.name / ACCOUNT_SEED, is_account=True)
@@ -202,6 +208,7 @@ def write_installation(wanted: Installation, now: datetime.datetime) -> bool:
         monitor_port=MONITOR_PORT,
         max_file_store_bytes=StreamSizes(ev=wanted.log_bytes).file_store(),
         users=users,
+        shares=shares(names),
         callout=callout,
         tls=NatsTls(certificate=mounted / "tls.crt", key=mounted / "tls.key", ca=mounted / CA),
     )
@@ -223,7 +230,7 @@ def write_installation(wanted: Installation, now: datetime.datetime) -> bool:
         ensure_server_certificate(tls, wanted.directory / name, name, now=now, hosts=hosts, key_mode=0o640)
     if wanted.postgres:
         _ensure_database_files(wanted.directory, wanted.postgres, tls, now)
-    return needs_restart
+    return NextStep(needs_restart, moves_users)
 
 
 def _write_mirror(wanted: Installation, common: NatsServerConfig, tls: TlsFiles, now: datetime.datetime) -> None:

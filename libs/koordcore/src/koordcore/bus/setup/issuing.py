@@ -33,7 +33,7 @@ from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.manifest import agent, agent_name
 from koordcore.bus.setup.principals import CALLOUT_SUBJECT, permissions
-from koordcore.embedded.nats_config import ACCOUNT, UserPermissions
+from koordcore.embedded.nats_config import UserPermissions
 from koordcore.events.envelope import name_token
 from koordcore.ports.clock import Clock
 
@@ -203,7 +203,7 @@ class CredentialIssuer:
             name = agent_name(found.node)
             manifest = agent(name_token(found.node), name=name, for_proxy=self._for_proxies)
             allowed = permissions(manifest, self._names)
-            user = user_claims(name, key, allowed, account=ACCOUNT, issued=now, expires=expires)
+            user = user_claims(name, key, allowed, account=manifest.account, issued=now, expires=expires)
             answer = answer_claims(server, key, issued=now, jwt=sign(user, self._seed))
             log.info("agent_admitted node=%s expires=%d", found.node, expires)
         await message.respond(sign(answer, self._seed).encode())

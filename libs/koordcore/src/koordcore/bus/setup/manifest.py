@@ -4,8 +4,13 @@ Source: event-bus spec, 2.1 (writers), 10 (table).
 """
 
 from dataclasses import dataclass
+from typing import Final
 
+from koordcore.embedded.nats_config import ACCOUNT
 from koordcore.events.envelope import WRITTEN_BY_NODES, name_token
+
+AGENTS: Final = "AGENTS"  # Account of the agents on all nodes
+CRIPROXIES: Final = "CRIPROXIES"  # Account of the CRI proxies on all nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,6 +18,8 @@ class ServiceManifest:
     """The rights of one NATS user (a service) on the server. `permissions` turns them into lists of subjects."""
 
     name: str  # Name of the user
+    # Account of the user on the server. In an account of its own, a user reaches only what `principals` imports.
+    account: str = ACCOUNT
     appends: tuple[str, ...] = ()  # Aggregate kinds whose facts the user may append, and read at the stream's leader
     # Kinds of aggregates whose facts nodes send to this service, which appends them (`koordcore.bus.work.node_facts`).
     takes_in: tuple[str, ...] = ()
@@ -180,12 +187,14 @@ def agent(node: str = "*", *, name: str = "agent", for_proxy: bool = False) -> S
     """Return the manifest of a node agent. `node`: subject token of its node; "*" for a process with many simulated
     nodes. `for_proxy`: whether it appends the facts of its node's CRI proxy, which has no user of its own.
     """
-    return ServiceManifest(name=name, desired="read", agent_nodes=node, proxy_nodes=node if for_proxy else "")
+    return ServiceManifest(
+        name=name, account=AGENTS, desired="read", agent_nodes=node, proxy_nodes=node if for_proxy else ""
+    )
 
 
 def criproxy(node: str = "*", *, name: str = "criproxy") -> ServiceManifest:
     """Return the manifest of a CRI proxy. `node`: subject token of its node; "*" for every node."""
-    return ServiceManifest(name=name, proxy_nodes=node)
+    return ServiceManifest(name=name, account=CRIPROXIES, proxy_nodes=node)
 
 
 # The principals of an embedded stack. Its agent process has all simulated nodes and this host.
@@ -217,3 +226,6 @@ INSTALLED: tuple[ServiceManifest, ...] = (
     BACKUP,
     RETENTION,
 )
+
+# One manifest of each kind of user, agents and CRI proxies with the rights for every node. Accounts are made from it.
+EVERY_KIND: tuple[ServiceManifest, ...] = (*INSTALLED, agent(for_proxy=True), criproxy(), ISSUER, MIRROR)

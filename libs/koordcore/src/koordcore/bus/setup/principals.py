@@ -1,9 +1,12 @@
-"""Users of the server and their permissions, generated from the service manifests.
+"""Users of the server, their accounts and their permissions, generated from the service manifests.
 
 Everything that is not listed is denied. A principal may only subscribe to its own inbox. In addition, an agent may
 subscribe to the pushes for its node, and a service to the requests that it answers.
 
-Source: event-bus spec, 10.
+The server checks the subject of a message, and never its reply subject, to which it answers in its own name. So users
+have accounts of their own kind: an answer stays in the account of the user that asked.
+
+Source: event-bus spec, 10; decision 0043.
 """
 
 from collections.abc import Iterable
@@ -11,14 +14,15 @@ from pathlib import Path
 from typing import Final
 
 from koordcore.bus.names import BusNames
-from koordcore.bus.setup.manifest import EMBEDDED, ServiceManifest
+from koordcore.bus.setup.manifest import EMBEDDED, EVERY_KIND, ServiceManifest
 from koordcore.bus.setup.streams import streams
-from koordcore.embedded.nats_config import NatsUser, UserPermissions, ensure_user_key
+from koordcore.embedded.nats_config import ACCOUNT, NatsUser, Share, UserPermissions, ensure_user_key
 
 MAIN_DOMAIN: Final = "main"  # JetStream domain of the servers that services use, if they have a mirror
 MIRROR_DELIVERY: Final = "koord.mirror"  # First tokens of the subjects on which facts travel to a mirror
 # Subject on which the server asks who a client without a key is. Clients cannot publish on it.
 CALLOUT_SUBJECT: Final = "$SYS.REQ.USER.AUTH"
+_INBOX: Final = "_INBOX_"
 
 
 def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
@@ -26,7 +30,7 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
     Rights of the user: subjects and kinds of facts.
     """
     publish: list[str] = []
-    subscribe: list[str] = [f"_INBOX_{manifest.name}.>"]
+    subscribe: list[str] = [f"{_INBOX}{manifest.name}.>"]
     ev = names.prefix("ev")
     # Facts, and the leader reads that tell a conflict from a lost acknowledgement.
     publish += [f"{ev}{kind}.*" for kind in manifest.appends]
@@ -97,6 +101,24 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
     )
 
 
+def shares(names: BusNames) -> tuple[Share, ...]:
+    """Return what the users of each account may use of the account with the streams: the subjects that a user of this
+    kind may publish and subscribe to, for every node.
+    """
+    found: set[Share] = set()
+    for manifest in EVERY_KIND:
+        if manifest.account == ACCOUNT:
+            continue
+        rights = permissions(manifest, names)
+        for subject in rights.publish_allow:
+            found.add(Share(owner=ACCOUNT, account=manifest.account, subject=subject, local=subject))
+        for subject in rights.subscribe_allow:
+            if not subject.startswith(_INBOX):
+                push = Share(owner=ACCOUNT, account=manifest.account, subject=subject, local=subject, is_stream=True)
+                found.add(push)
+    return tuple(sorted(found))
+
+
 def seed_file(directory: Path, principal: str) -> Path:
     return directory / f"{principal}.seed"
 
@@ -121,7 +143,10 @@ def nats_user(manifest: ServiceManifest, names: BusNames, seed: Path) -> NatsUse
         nkeys.NkeysError: The file does not contain a valid seed.
     """
     return NatsUser(
-        name=manifest.name, public_key=ensure_user_key(seed).public_key, permissions=permissions(manifest, names)
+        name=manifest.name,
+        public_key=ensure_user_key(seed).public_key,
+        permissions=permissions(manifest, names),
+        account=manifest.account,
     )
 
 

@@ -1,0 +1,72 @@
+"""A server that knows the users of the log, with all streams made by the bootstrap job."""
+
+import os
+import signal
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from koordcore.bus.client.connection import BusConnection, ConnectionSettings
+from koordcore.bus.client.opening import connect
+from koordcore.bus.factory import Bus, bus_on
+from koordcore.bus.names import BusNames
+from koordcore.bus.setup.bootstrap import bootstrap, bootstrap_consumers, consumers
+from koordcore.bus.setup.manifest import BOOTSTRAP, ServiceManifest
+from koordcore.bus.setup.principals import nats_users, seed_file, shares
+from koordcore.bus.setup.streams import streams
+from koordcore.embedded.nats import NatsServer
+from koordcore.embedded.nats_config import NatsServerConfig, NatsUser, ensure_user_key, render
+from support.bus.bus_worlds import SMALL
+from support.bus.log_worlds import FAST
+from support.until import DEADLINE_SECONDS
+
+JUDGE = "judge"
+"""A user of the tests alone, in the account of the streams, who may do everything."""
+
+
+class Guarded:
+    """A server with the users of some manifests, with all streams and consumers made by the bootstrap job."""
+
+    def __init__(self, directory: Path, names: BusNames, manifests: Iterable[ServiceManifest]) -> None:
+        self.names = names
+        self.keys = directory / "keys"
+        judge = NatsUser(name=JUDGE, public_key=ensure_user_key(seed_file(directory, JUDGE)).public_key)
+        self._judge_seed = seed_file(directory, JUDGE)
+        users = (*nats_users(names, self.keys, manifests), judge)
+        config = NatsServerConfig(directory=directory / "nats", sync_interval="1s", users=users, shares=shares(names))
+        self.server = NatsServer(config)
+
+    async def start(self) -> None:
+        """Start the server and create the streams."""
+        await self.server.start()
+        async with self.connected(BOOTSTRAP.name) as connection:
+            await bootstrap(connection, streams(self.names, replicas=1, sizes=SMALL))
+            await bootstrap_consumers(connection, consumers(self.names))
+
+    def reload(self, config: NatsServerConfig) -> None:
+        """Let the running server read another configuration."""
+        self.server.config = config
+        (config.directory / f"{config.name}.conf").write_text(render(config))
+        assert self.server.pid is not None
+        os.kill(self.server.pid, signal.SIGHUP)
+
+    @asynccontextmanager
+    async def connected(self, user: str) -> AsyncGenerator[BusConnection]:
+        """A connection of one user."""
+        settings = ConnectionSettings(
+            urls=(self.server.url,),
+            user=user,
+            nkey_seed_file=self._judge_seed if user == JUDGE else seed_file(self.keys, user),
+            connect_seconds=DEADLINE_SECONDS,
+        )
+        connection = await connect(settings)
+        try:
+            yield connection
+        finally:
+            await connection.drain_and_close()
+
+    @asynccontextmanager
+    async def bus(self, user: str) -> AsyncGenerator[Bus]:
+        """The adapters over a connection of one user."""
+        async with self.connected(user) as connection:
+            yield bus_on(connection, self.names, follower=FAST)
