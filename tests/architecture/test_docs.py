@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from koordcore.service.telemetry.metrics import PUBLIC_LABELS
 from support.guide import GUIDE, blocks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,6 +48,24 @@ def test_each_row_of_the_security_page_names_its_proof() -> None:
     assert [rows[head] for head in heads if not rows[head].endswith("| proof |")] == []
     others = [row for number, row in enumerate(rows) if number not in heads and number - 1 not in heads]
     assert [row for row in others if not re.search(r"(::\w+`|the same test) \|$", row)] == []
+
+
+def test_no_public_label_of_a_metric_names_an_object() -> None:
+    """Strangers see series that have public labels only. Each label of the page of metrics was looked at once."""
+    rows = re.findall(r"^\| `(\w+)` \| \w+ \| ([^|]*) \|", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE)
+    labels = {label for _, cell in rows for label in re.findall(r"`(\w+)`", cell)}
+    assert len(labels) > 40
+    naming = re.compile(r"node|pod|namespace|container|name$|uid|parent|tree|instance|job|path|qos")
+    assert sorted(label for label in labels & PUBLIC_LABELS if naming.search(label)) == ["job_size", "plugin_name"]
+    assert {
+        "node",
+        "pod_name",
+        "namespace",
+        "elasticquota_name",
+        "jobName",
+        "name",
+        "instance",
+    } <= labels - PUBLIC_LABELS
 
 
 def test_the_guide_has_the_same_pages_in_both_languages() -> None:

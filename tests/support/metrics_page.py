@@ -30,6 +30,11 @@ Each service serves its metrics at `/metrics` in the text format of Prometheus. 
 the pages of running services and with the code. Scrape settings, alerts and dashboards are in `deploy/`.
 The [runbook](runbook.md) says what to do when an alert fires.
 
+Where [access](security.md#access-to-the-http-apis) is closed, strangers see only series whose labels have words of
+our own. Series that may name pods, nodes, namespaces, quotas, Reservations or other objects need a token with the role
+`metrics`, which `view` and `operate` include. In Prometheus: `authorization: {credentials_file: FILE}`. A token that is
+not valid gets status 401.
+
 The label `le` of histograms is left out. Metrics that begin with `process_` or `python_` are those of the Prometheus
 client for Python.
 """

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from koordcore.service.access.needs import NEEDS, Role
+from prometheus_client import Counter, Gauge
 from support.access import AccessFolder, guarded
 from support.until import until
 
@@ -35,6 +36,36 @@ async def test_on_every_other_address_only_public_routes_answer_without_an_acces
         refused = await run.get("koord_guess")
         assert "http_access_file is not set" in refused.json()["error"]
         assert refused.headers["www-authenticate"] == "Bearer"
+
+
+async def test_metrics_name_objects_to_known_senders_only(tmp_path: Path) -> None:
+    access = AccessFolder(tmp_path)
+    tokens = [access.add("prometheus", Role.METRICS), access.add("alice", Role.VIEW), access.add("bob", Role.OPERATE)]
+    async with guarded(http_access_file=access.write()) as run:
+        registry = run.shell.metrics.registry
+        Gauge("pods", "Pods", ["node"], registry=registry).labels("secret-node").set(1)
+        Gauge("parts", "Parts", ["named_anew"], registry=registry).labels("secret-part").set(1)
+        Counter("results", "Results", ["result"], registry=registry).labels("ok").inc()
+        Gauge("workqueue_depth", "Keys", ["name"], registry=registry).labels("nodeslo").set(1)
+        page = (await run.get(path="/metrics")).text
+        assert "secret" not in page
+        assert "instance=" not in page  # the name of our own pod
+        for shown in ('results_total{result="ok"} 1.0', 'workqueue_depth{name="nodeslo"} 1.0', "python_info{"):
+            assert shown in page
+        assert (await run.client.get("/metrics", headers={"accept": "application/openmetrics-text"})).is_success
+        for token in tokens:
+            page = (await run.get(token, "/metrics")).text
+            assert 'pods{node="secret-node"} 1.0' in page
+            assert 'parts{named_anew="secret-part"} 1.0' in page
+        assert (await run.get("koord_wrong", "/metrics")).status_code == 401
+        assert (await run.get(tokens[0])).status_code == 403
+        assert (await run.get(tokens[0], "/metrics/resources")).status_code == 404  # this service has none
+        assert (await run.get(path="/metrics/resources")).status_code == 401
+    async with guarded(http_host="0.0.0.0") as run:  # as agents are, without an access file
+        assert "instance=" not in (await run.get("koord_unchecked", "/metrics")).text
+        assert (await run.get(path="/metrics/resources")).status_code == 401
+    async with guarded() as run:
+        assert "instance=" in (await run.get(path="/metrics")).text
 
 
 async def test_a_role_admits_to_its_routes_and_a_refusal_names_the_missing_one(tmp_path: Path) -> None:

@@ -5,10 +5,12 @@ import stat
 from pathlib import Path
 
 import pytest
+from koordcore.service.access.configuration import read_access
 from koordcore.service.access.needs import Role, Unauthenticated
 from koordcore.service.access.static_tokens import (
     StaticToken,
     digest_of,
+    ensure_access_files,
     identity_of,
     new_token,
     read_tokens,
@@ -32,6 +34,31 @@ def test_operate_includes_view() -> None:
     token = new_token()
     kept = StaticToken(name="alice", roles=(Role.OPERATE,), sha256=digest_of(token))
     assert identity_of(token, {kept.sha256: kept}, NOW).roles == {Role.VIEW, Role.OPERATE}
+
+
+def test_prometheus_gets_a_token_if_it_has_a_folder_and_agents_know_no_other_one(tmp_path: Path) -> None:
+    (tmp_path / "agent").mkdir()
+    ensure_access_files(tmp_path)
+    tokens = read_tokens(tmp_path / "access" / "tokens.yaml")
+    assert [each.name for each in tokens.values()] == ["operator"]
+    assert not list((tmp_path / "agent").iterdir())
+
+    (tmp_path / "prometheus").mkdir()
+    for _ in range(2):
+        ensure_access_files(tmp_path)
+        tokens = read_tokens(tmp_path / "access" / "tokens.yaml")
+        assert [(each.name, each.roles) for each in tokens.values()] == [
+            ("operator", (Role.OPERATE,)),
+            ("prometheus", (Role.METRICS,)),
+        ]
+    secret = (tmp_path / "prometheus" / "token").read_text()
+    assert (tmp_path / "prometheus" / "token").stat().st_mode & 0o777 == 0o640
+    access, _ = read_access(tmp_path / "agent" / "access.yaml")
+    assert list(access.tokens) == [digest_of(secret)]
+    assert access.session_key is None
+    (tmp_path / "access" / "tokens.yaml").write_text("tokens: []")  # revoked tokens stay revoked
+    ensure_access_files(tmp_path)
+    assert read_tokens(tmp_path / "access" / "tokens.yaml") == {}
 
 
 def test_an_expired_and_an_unknown_token_are_refused() -> None:

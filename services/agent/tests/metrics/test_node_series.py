@@ -20,8 +20,11 @@ from koord_agent.simulator.host import SimulatedFleet
 from koord_agent.simulator.nodes import SimulatedNode
 from koordcore.events.nodestate import EvictedPod, InterferenceDetected, InterferenceEnded, PodsEvictedByAgent
 from koordcore.ports.desired import DesiredNode
+from koordcore.service.access.gate import IDENTITY
+from koordcore.service.access.needs import Identity, Role
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from starlette.applications import Starlette
+from starlette.types import Receive, Scope, Send
 
 POD: dict[str, Any] = {
     "metadata": {"uid": "u", "name": "web", "namespace": "default", "labels": {"koordinator.sh/qosClass": "LS"}},
@@ -123,6 +126,29 @@ def test_a_disturbed_pod_has_a_state_that_goes_back() -> None:
     assert registry.get_sample_value("koordlet_interference_state", labels) == 1.0
     metrics.protected("n", {}, [InterferenceEnded(**told, lasted_seconds=10.0)])
     assert registry.get_sample_value("koordlet_interference_state", labels) == 0.0
+
+
+async def test_halves_name_no_pod_and_no_node_to_strangers() -> None:
+    """An agent on Kubernetes has no access file: everybody is a stranger."""
+    registry = CollectorRegistry()
+    for name, labels in (
+        ("koordlet_node_used_cpu_cores", {"node": "secret-node"}),
+        ("koordlet_pod_psi", {"node": "secret-node", "pod_name": "secret-pod", "pod_uid": "u"}),
+    ):
+        Gauge(name, name, list(labels), registry=registry).labels(**labels).set(1)
+    Gauge("koordlet_tsdb_series", "Series", registry=registry).set(2)
+
+    async def shown(scope: Scope, receive: Receive, send: Send) -> None:
+        await Starlette(routes=metrics_routes(registry))({**scope, **known}, receive, send)
+
+    known: dict[str, Any] = {}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=shown), base_url="http://agent") as client:
+        told = [(await client.get(f"/{half}-metrics")).text for half in ("internal", "external")]
+        assert "secret" not in "".join(told)
+        assert "koordlet_tsdb_series 2.0" in told[1]
+        known[IDENTITY] = Identity(subject="token:prometheus", roles=frozenset((Role.METRICS,)))
+        assert "secret-node" in (await client.get("/internal-metrics")).text
+        assert "secret-pod" in (await client.get("/external-metrics")).text
 
 
 async def test_the_two_halves_together_are_the_whole() -> None:

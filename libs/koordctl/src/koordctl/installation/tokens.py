@@ -65,7 +65,7 @@ def create(
     except ValidationError:
         fail(f"NAME: must be letters, digits and -_.@, at most 63, got {name!r}", status=2)
     except ValueError:
-        fail(f"--role: must be view or operate, got {', '.join(role or [])}", status=2)
+        fail(f"--role: must be metrics, view or operate, got {', '.join(role or [])}", status=2)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_tokens(file, {**known, made.sha256: made})
     errors.print(f"token of {name} with {', '.join(roles)}, {_until(made)}; it is shown only now:")

@@ -7,6 +7,7 @@ Source:
 from typing import TypeVar
 
 from koordcore.ports.leadership import Leadership
+from koordcore.service.access.gate import sees_names
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 from koordcore.service.web.http import HttpServer
@@ -67,7 +68,8 @@ def _metrics_routes(shell: Shell[S]) -> list[Route]:
     """Return further paths of the metrics page, with the names that Koordinator uses."""
 
     async def every(request: Request) -> Response:
-        body, content_type = await shell.metrics.render(request.headers.get("accept", ""))
+        accept, with_names = request.headers.get("accept", ""), sees_names(request.scope)
+        body, content_type = await shell.metrics.render(accept, with_names=with_names)
         return Response(body, headers={"content-type": content_type})
 
     async def none(_: Request) -> Response:

@@ -96,7 +96,8 @@ class ClosedGate:
 
     async def refusal(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Response | None:
         """Return the answer to a request that is refused; None if it is admitted. Public routes admit everybody within
-        the rate limit of an address. The refusals are:
+        the rate limit of an address. If such a route shows more to known senders, a token must be valid, too. The
+        refusals are:
 
         - 403: a page of another site sent a request that changes something (`sites`), or the subject lacks the role.
         - 401: the sender is unknown. A browser that asks for `/` gets a redirect to the login instead.
@@ -108,7 +109,8 @@ class ClosedGate:
         if foreign is not None:
             self._refusals.labels("site").inc()
             return foreign
-        if need.role is None:
+        is_told = need.knows_sender and self._authentication is not None and b"authorization" in headers
+        if need.role is None and not is_told:
             return self._slowed(_peer(scope), need.cost) if need.cost else None
         try:
             if self._authentication is None:
@@ -121,7 +123,7 @@ class ClosedGate:
         slowed = self._slowed(identity.subject, need.cost)
         if slowed is not None:
             return slowed
-        if need.role not in identity.roles:
+        if need.role is not None and not identity.has(need.role):
             self._refusals.labels("role").inc()
             await self._note(scope, need, identity, 403)
             return _missing_role(scope, need, identity)

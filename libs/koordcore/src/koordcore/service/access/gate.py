@@ -24,7 +24,7 @@ from koordcore.events.admission import RequestAudited
 from koordcore.events.envelope import AggregateRef, Origin
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import ObservationLog
-from koordcore.service.access.needs import ANONYMOUS, Identity, Need, need_of
+from koordcore.service.access.needs import ANONYMOUS, Identity, Need, Role, need_of
 from koordcore.service.access.sites import refusal_of_site
 from koordcore.service.telemetry.logging import logger
 from koordcore.values.shortened import shortened
@@ -92,6 +92,12 @@ class AuditTrail:
 IDENTITY: Final = "koord.identity"  # Key of a request's scope under which handlers find its `Identity`
 LOGIN_PATH: Final = "/auth/login"
 _NOT_FOUND: Final = 404
+
+
+def sees_names(scope: Scope) -> bool:
+    """Return whether the sender of an admitted request may see names of objects in metrics."""
+    identity = scope.get(IDENTITY)
+    return isinstance(identity, Identity) and identity.has(Role.METRICS)
 
 
 class Gate(Protocol):

@@ -1,4 +1,4 @@
-"""The role that each HTTP route of every service needs: none, `view` or `operate`; and the sender of a request.
+"""The role that each HTTP route of every service needs: none, `metrics`, `view` or `operate`; and who sends a request.
 
 The table is the only place with these roles. A route that it does not list needs `operate`. A test compares the table
 with the routes in the source of all services. Next module to read: `gate`.
@@ -16,8 +16,9 @@ READS: Final = ("GET",)
 
 
 class Role(StrEnum):
-    """Roles of a subject. `operate` includes `view`."""
+    """Roles of a subject. `operate` includes `view`, and `view` includes `metrics`: names of objects in metrics."""
 
+    METRICS = "metrics"
     VIEW = "view"
     OPERATE = "operate"
 
@@ -29,6 +30,8 @@ class Need:
     path: str  # Path of the route, with parameters in braces as in Starlette
     methods: tuple[str, ...] = READS  # HTTP methods for which the entry holds. HEAD counts as GET.
     role: Role | None = Role.VIEW  # Role of the subject; None: the route answers everybody
+    # Whether a route that answers everybody shows more to a sender with credentials.
+    knows_sender: bool = False
     is_audited: bool = False  # Whether a request leaves an audit record: it changes something, or costs a lot
     # Tokens that a request takes from the bucket of its subject, or of its address if it has none; 0: no limit.
     cost: float = 1.0
@@ -36,6 +39,10 @@ class Need:
 
 def _public(*paths: str, methods: tuple[str, ...] = READS, cost: float = 0.0) -> list[Need]:
     return [Need(path=path, methods=methods, role=None, cost=cost) for path in paths]
+
+
+def _metrics(*paths: str) -> list[Need]:
+    return [Need(path=path, role=None, cost=0.0, knows_sender=True) for path in paths]
 
 
 def _view(*paths: str) -> list[Need]:
@@ -50,9 +57,11 @@ def _operate(method: str, *paths: str, cost: float = 10.0) -> list[Need]:
 UNLISTED: Final = Need(path="", role=Role.OPERATE)
 
 NEEDS: Final[Sequence[Need]] = (
-    # Every service. Kubelet and Prometheus send no credentials; the pages hold numbers and no objects.
-    *_public("/healthz", "/livez", "/readyz", "/metrics"),
-    *_public("/all-metrics", "/internal-metrics", "/external-metrics", "/metrics/resources"),
+    # Every service. The kubelet sends no credentials.
+    *_public("/healthz", "/livez", "/readyz"),
+    # Without credentials, pages of metrics hold no series with names of objects (`telemetry.metrics`).
+    *_metrics("/metrics", "/all-metrics", "/internal-metrics", "/external-metrics"),
+    Need(path="/metrics/resources", role=Role.METRICS),  # as kube-scheduler: each line names a pod
     # Login: it is for those who have no session yet. The scripts and styles of the dashboard hold no data.
     *_public("/auth/login", "/auth/settings", "/assets/{name:path}"),
     *_public("/auth/start", "/auth/callback", cost=10.0),
@@ -84,9 +93,9 @@ _PATTERNS: Final = tuple((need, compile_path(need.path)[0]) for need in NEEDS)
 @lru_cache(maxsize=1024)
 def need_of(method: str, path: str) -> Need:
     """Return the access rule of the route to which a request goes. The rule says which role the sender needs (none,
-    `view` or `operate`), whether the request is audited, and how many tokens it takes from the rate limit. HEAD counts
-    as GET. If no route of the table matches method and path, the result is `UNLISTED`: the role `operate`, no audit,
-    one token.
+    `metrics`, `view` or `operate`), whether the request is audited, and how many tokens it takes from the rate limit.
+    HEAD counts as GET. If no route of the table matches method and path, the result is `UNLISTED`: the role `operate`,
+    no audit, one token.
 
     `method`: HTTP method in upper case. `path`: path of the request, decoded.
     """
@@ -105,8 +114,14 @@ class Identity:
     roles: frozenset[Role]  # Roles of the subject; `operate` is there with `view`
     groups: tuple[str, ...] = ()  # Groups that the issuer named; () for tokens
 
+    def has(self, role: Role) -> bool:
+        """Whether the subject may do what a role permits. Each role includes `metrics`."""
+        return role in self.roles or (role is Role.METRICS and bool(self.roles))
 
-ANONYMOUS: Final = Identity(subject="anonymous", roles=frozenset(Role))  # Everybody, where access is open
+
+ANONYMOUS: Final = Identity(
+    subject="anonymous", roles=frozenset((Role.VIEW, Role.OPERATE))
+)  # Everybody, where access is open
 
 
 class Unauthenticated(Exception):
@@ -114,5 +129,5 @@ class Unauthenticated(Exception):
 
 
 def with_included(roles: frozenset[Role]) -> frozenset[Role]:
-    """Return the roles and the roles that they include: OPERATE includes VIEW."""
+    """Return the roles, with VIEW if OPERATE is one of them. METRICS is not added: every role admits to it."""
     return roles | {Role.VIEW} if Role.OPERATE in roles else roles

@@ -8,7 +8,9 @@ A token has 256 random bits, so its plain SHA-256 cannot be guessed; a slow hash
 `koord tokens` writes the file. The first files of an installation:
 
     access/access.yaml, tokens.yaml, session.key     for every service that serves HTTP
-    operator/token                                   for `koord`
+    operator/token                                   for `koord`: the role `operate`
+    prometheus/token                                 for Prometheus: the role `metrics`
+    agent/access.yaml, tokens.yaml                   for agents of simulated nodes: the token of Prometheus only
 
 The services mount the folder `access`. Somebody who can read it cannot send requests: it holds hashes of tokens. With
 the session key they can make cookies, so only services may read it.
@@ -111,6 +113,10 @@ def identity_of(token: str, tokens: Mapping[str, StaticToken], now: datetime.dat
 
 
 OPERATOR: Final = "operator"
+PROMETHEUS: Final = "prometheus"
+# Owners of the first tokens, with the modes of their files. Prometheus has a user of its own, whose group reads it.
+_OWN_TOKENS: Final = ((OPERATOR, Role.OPERATE, 0o600), (PROMETHEUS, Role.METRICS, 0o640))
+_OF_AGENTS: Final = "# Whoever sends the token of Prometheus sees names in metrics.\ntokens_file: tokens.yaml\n"
 _FIRST: Final = """# Who may send requests (docs/security.md). The services read a change within a second.
 tokens_file: tokens.yaml
 session_key_file: session.key
@@ -124,32 +130,39 @@ limits: {requests_per_second: 50, burst: 200}
 
 
 def ensure_access_files(directory: Path) -> None:
-    """Write the access files that are missing, and a static token for `koord`. An existing access file or session key
-    is kept. If the file of tokens or the token of `koord` is missing, `koord` gets a new token, which replaces its old
-    one. The tokens of others are kept. `directory`: folder of an installation, as `koord keys create` writes it.
+    """Write the access files that are missing, and a static token for `koord`, and one for Prometheus if it has a
+    folder. An existing access file or session key is kept. If the file of tokens, or the token of one of them, is
+    missing, it gets a new token, which replaces its old one. The tokens of others are kept. Agents of simulated nodes
+    know the token of Prometheus only. `directory`: folder of an installation, as `koord keys create` writes it.
 
     Raises:
         InvalidInput: The file of tokens exists and is not valid.
     """
-    folder, token_file = directory / "access", directory / OPERATOR / "token"
+    folder, agents = directory / "access", directory / "agent"
     folder.mkdir(parents=True, exist_ok=True)
-    token_file.parent.mkdir(parents=True, exist_ok=True)
     access_file, tokens_file, key_file = (folder / name for name in ("access.yaml", "tokens.yaml", "session.key"))
     if not access_file.exists():
         _write_secret(access_file, _FIRST)
     if not key_file.exists():
         _write_secret(key_file, secrets.token_urlsafe(32))
-    if tokens_file.exists() and token_file.exists():
-        return
-    token = new_token()
-    known = read_tokens(tokens_file) if tokens_file.exists() else {}
-    others = {digest: each for digest, each in known.items() if each.name != OPERATOR}
-    made = StaticToken(name=OPERATOR, roles=(Role.OPERATE,), sha256=digest_of(token))
-    write_tokens(tokens_file, {**others, made.sha256: made})
-    _write_secret(token_file, token)
+    for name, role, mode in _OWN_TOKENS:
+        token_file = directory / name / "token"
+        if (tokens_file.exists() and token_file.exists()) or (name == PROMETHEUS and not token_file.parent.is_dir()):
+            continue
+        known = read_tokens(tokens_file) if tokens_file.exists() else {}
+        token = new_token()
+        others = {digest: each for digest, each in known.items() if each.name != name}
+        made = StaticToken(name=name, roles=(role,), sha256=digest_of(token))
+        write_tokens(tokens_file, {**others, made.sha256: made})
+        token_file.parent.mkdir(parents=True, exist_ok=True)
+        _write_secret(token_file, token, mode)
+    of_metrics = {hash_: each for hash_, each in read_tokens(tokens_file).items() if each.name == PROMETHEUS}
+    if agents.is_dir() and of_metrics:
+        write_tokens(agents / "tokens.yaml", of_metrics)
+        _write_secret(agents / "access.yaml", _OF_AGENTS)
 
 
-def _write_secret(file: Path, text: str) -> None:
+def _write_secret(file: Path, text: str, mode: int = 0o600) -> None:
     file.unlink(missing_ok=True)
-    file.touch(mode=0o600)
+    file.touch(mode=mode)
     file.write_text(text, encoding="utf-8")

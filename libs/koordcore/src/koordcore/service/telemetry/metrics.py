@@ -1,13 +1,14 @@
 """Metrics of a process: a Prometheus registry, process metrics, and metrics of the log.
 
-Metrics use base units and few labels, never pod names. Counters end with `_total`. Bus adapters use `BusMetrics`.
-Services create their own metrics on `Metrics.registry`, and forget series of objects that are gone (`SeriesLifetime`).
+Metrics use base units and few labels. Some metrics of Koordinator have names of objects as labels; strangers do not see
+their series (`PUBLIC_LABELS`). Counters end with `_total`. Bus adapters use `BusMetrics`. Services create their own
+metrics on `Metrics.registry`, and forget series of objects that are gone (`SeriesLifetime`).
 
 Source: event-bus spec, 12 (names of the bus metrics, exact).
 """
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from typing import Final, Generic, TypeVar
 
@@ -147,13 +148,46 @@ class Metrics:
             "koord_http_request_seconds", "Time to the start of the answer", ["handler"], registry=self.registry
         )
 
-    async def render(self, accept: str = "") -> tuple[bytes, str]:
+    async def render(self, accept: str = "", *, with_names: bool = True) -> tuple[bytes, str]:
         """Return body and content type of the answer to `/metrics`. The values are read at once, in the event loop. A
         thread writes the text, because 5,000 Reservations make 50,000 lines, and the event loop must not wait for them.
-        `accept`: Header `Accept` of the request, which selects the format.
+        `accept`: Header `Accept` of the request, which selects the format. `with_names`: False leaves out series that
+        may name objects.
         """
         encode, content_type = choose_encoder(accept)
-        return await asyncio.to_thread(encode, _Collected(list(self.registry.collect()))), content_type
+        families = list(self.registry.collect())
+        if not with_names:
+            families = without_names(families)
+        return await asyncio.to_thread(encode, _Collected(families)), content_type
+
+
+# Labels whose values are words of our own or of the configuration. Values of all others may be names of objects. So a
+# series with another label is shown only to senders who may see names, and a new label is hidden until it is listed.
+PUBLIC_LABELS: Final = frozenset(
+    (
+        *("action", "answer", "check", "class", "code", "consumer", "controller", "decision", "event"),
+        *("extension_point", "field", "fold", "generation", "handler", "healthy", "implementation", "job_size", "kind"),
+        *("le", "level", "major", "method", "minor", "object_type", "operation", "outcome", "part", "patchlevel"),
+        *("phase", "plugin", "plugin_name", "policy", "pool", "profile", "purpose", "quantile", "queue", "reason"),
+        *("resource", "result", "stage", "status", "stream", "table", "type", "unit", "vendor", "version"),
+        "webhook_type",
+    )
+)
+# Beginnings of metrics whose label `name` is a work queue or an extension.
+_NAMED_BY_US: Final = ("workqueue_", "koord_agent_extension_failures")
+
+
+def without_names(families: Iterable[Metric]) -> list[Metric]:
+    """Return the metrics without series that may name objects: pods, nodes, namespaces, quotas, Reservations."""
+    found: list[Metric] = []
+    for family in families:
+        labels = PUBLIC_LABELS | {"name"} if family.name.startswith(_NAMED_BY_US) else PUBLIC_LABELS
+        kept = [sample for sample in family.samples if labels.issuperset(sample.labels)]
+        if kept:
+            shown = Metric(family.name, family.documentation, family.type, family.unit)
+            shown.samples = kept
+            found.append(shown)
+    return found
 
 
 class _Collected(Collector):

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp
 
 from koordcore.ports.clock import Clock
 from koordcore.retry import Backoff, retry
-from koordcore.service.access.gate import AuditTrail
+from koordcore.service.access.gate import AuditTrail, sees_names
 from koordcore.service.access.opening import open_gate
 from koordcore.service.health import CheckResult, Health
 from koordcore.service.lifecycle import Service
@@ -206,7 +206,8 @@ class HttpServer:
         return _answer(request, self._health.readiness())
 
     async def _metrics_page(self, request: Request) -> Response:
-        page, content_type = await self._metrics.render(request.headers.get("accept", ""))
+        accept, with_names = request.headers.get("accept", ""), sees_names(request.scope)
+        page, content_type = await self._metrics.render(accept, with_names=with_names)
         return Response(page, headers={"content-type": content_type})
 
 

@@ -12,7 +12,9 @@ from typing import Final
 
 from koordcore.events.envelope import Event
 from koordcore.events.nodestate import InterferenceDetected, InterferenceEnded, PodsEvictedByAgent
+from koordcore.service.access.gate import sees_names
 from koordcore.service.telemetry.logging import Logger
+from koordcore.service.telemetry.metrics import without_names
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -260,27 +262,27 @@ class ProblemLog:
 
 
 class _Half(Collector):
-    def __init__(self, registry: CollectorRegistry, *, external: bool) -> None:
+    def __init__(self, registry: CollectorRegistry, *, external: bool, with_names: bool) -> None:
         self._registry = registry
         self._external = external
+        self._with_names = with_names
 
-    def collect(self) -> Iterator[Metric]:
-        for family in self._registry.collect():
-            if (family.name in EXTERNAL) is self._external:
-                yield family
+    def collect(self) -> Iterable[Metric]:
+        half = [family for family in self._registry.collect() if (family.name in EXTERNAL) is self._external]
+        return half if self._with_names else without_names(half)
 
 
 def metrics_routes(registry: CollectorRegistry) -> list[Route]:
-    def page(*, external: bool) -> Response:
+    def page(request: Request, *, external: bool) -> Response:
         half = CollectorRegistry(auto_describe=False)
-        half.register(_Half(registry, external=external))
+        half.register(_Half(registry, external=external, with_names=sees_names(request.scope)))
         return Response(generate_latest(half), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
-    def internal(_request: Request) -> Response:
-        return page(external=False)
+    def internal(request: Request) -> Response:
+        return page(request, external=False)
 
-    def outward(_request: Request) -> Response:
-        return page(external=True)
+    def outward(request: Request) -> Response:
+        return page(request, external=True)
 
     return [
         Route("/internal-metrics", internal, methods=["GET"]),
