@@ -1,5 +1,7 @@
 """`koord lint`: what would become of files, without a cluster."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -146,3 +148,11 @@ def test_context_is_used_and_not_reported(tmp_path: Path) -> None:
 
     steps = "ClusterColocationProfile/be, ResourceTranslation, ExtendedResourceSpec"
     assert answer.output.splitlines() == [f"{tmp_path / 'pod.yaml'}: pod/web in default ok, changed by {steps}"]
+
+
+def test_a_file_that_is_too_deep_is_refused_and_ends_no_process(tmp_path: Path) -> None:
+    file = tmp_path / "deep.yaml"
+    file.write_text("[" * 100_000 + "]" * 100_000)
+    done = subprocess.run([sys.executable, "-m", "koordctl", "lint", str(file)], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "nested at most 64 deep" in done.stdout + done.stderr

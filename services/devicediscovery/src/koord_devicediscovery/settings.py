@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 import msgspec
-import yaml
 from koordcore.service.flags import InvalidFlag, parse_flags
 from koordcore.service.settings import InvalidSettings, Seconds, ServiceSettings
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.yaml_text import YamlError, load_yaml
 from pydantic import BeforeValidator, Field
 
 _TRUE: Final = frozenset(("1", "t", "T", "true", "True", "TRUE"))
@@ -124,9 +124,9 @@ def _of_file(path: str) -> dict[str, str]:
     if not path:
         return {}
     try:
-        document = yaml.safe_load(Path(path).read_text())
+        document = load_yaml(Path(path).read_text())
         found = msgspec.convert({} if document is None else document, _ConfigurationFile)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, YamlError, InvalidInput) as error:
         raise InvalidSettings([f"config_file: {path} must be a readable YAML or JSON file: {error}"]) from error
     except msgspec.ValidationError as error:
         raise InvalidSettings([f"config_file {path}: {error}"]) from error

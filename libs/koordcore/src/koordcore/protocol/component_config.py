@@ -35,6 +35,8 @@ from koordcore.values.duration import NANOS_PER_SECOND, format_duration, parse_d
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.override import override
 from koordcore.values.quantity import Quantity, quantity_from_json
+from koordcore.values.text_limits import check_json
+from koordcore.values.yaml_text import YamlError, compose_yaml
 
 _SPELLED: Final = {
     "milli_cpu": "milliCPU",
@@ -337,8 +339,8 @@ def check_unique_keys(text: bytes) -> Iterator[InvalidInput]:
             yield from (InvalidInput(_RULE, key, key) for key in repeated)
             return
     try:
-        documents = list(yaml.compose_all(text, Loader=yaml.CSafeLoader))
-    except (yaml.YAMLError, RecursionError, UnicodeDecodeError) as error:
+        documents = compose_yaml(text)
+    except (YamlError, InvalidInput, UnicodeDecodeError) as error:
         yield InvalidInput(f"YAML or JSON whose keys can be compared ({type(error).__name__})", "", "document")
         return
     for document in documents:
@@ -353,6 +355,7 @@ def _is_json(text: bytes, repeated: list[str]) -> bool:
         repeated.extend(key for key, count in counts.items() if count > 1)
 
     try:
+        check_json(text)
         json.loads(text, object_pairs_hook=check)
     except (ValueError, RecursionError):
         return False

@@ -17,6 +17,7 @@ from typing import NoReturn, TypeVar, cast
 import msgspec
 
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.text_limits import check_json
 
 T = TypeVar("T")
 
@@ -25,8 +26,10 @@ def parse_json(text: str) -> object:
     """Decode a text as strict JSON: NaN, trailing commas and comments are refused. The last of a repeated key counts.
 
     Raises:
-        InvalidInput: The text is not strict JSON, or is empty. The error has the reason of the decoder.
+        InvalidInput: The text is not strict JSON, is empty, or exceeds a limit (`text_limits.check_json`). The error
+            has the reason of the decoder.
     """
+    check_json(text)
     try:
         decoded: object = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:

@@ -15,7 +15,6 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, ClassVar, Final, Literal, Self, TypeVar, Union, cast, get_args, get_origin
 
-import yaml
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -32,6 +31,7 @@ from koordcore.service.clock import ScaledClock, SystemClock, parse_clock
 from koordcore.service.flags import FeatureGates, FlagSpec, Gate, InvalidFlag, parse_feature_gates, parse_flags
 from koordcore.values.duration import parse_seconds
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.yaml_text import YamlError, load_yaml
 
 S = TypeVar("S", bound="ServiceSettings")
 
@@ -256,10 +256,10 @@ def _read_file(path: str | None) -> dict[str, object]:
     if not path:
         return {}
     try:
-        content: object = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        content: object = load_yaml(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidSettings([f"settings_file: cannot be read: {error}"]) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (YamlError, InvalidInput, UnicodeDecodeError) as error:
         raise InvalidSettings([f"settings_file: {path} is not YAML: {error}"]) from error
     if content is None:
         return {}

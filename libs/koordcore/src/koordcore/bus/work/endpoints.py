@@ -25,6 +25,7 @@ from koordcore.bus.work.broker import SharedBroker, whole_message
 from koordcore.events.admission import RequestAudited
 from koordcore.requests.endpoint import ERROR, REQUEST_ID, SUBJECT, TIMEOUT, Endpoint, ErrorCode, ErrorReply
 from koordcore.values import codec
+from koordcore.values.text_limits import decode_within_limits
 
 log = logging.getLogger("koordcore.bus")
 
@@ -173,7 +174,7 @@ class EndpointServer:
 
 async def _carry_out(endpoint: Endpoint[Q, A], handler: Callable[[Q], Awaitable[A]], message: NatsMessage) -> _Reply:
     try:
-        request = codec.decode(message.body, endpoint.request)
+        request = decode_within_limits(message.body, endpoint.request)
         seconds = float(message.headers.get(TIMEOUT, MOST_SECONDS))
     except (msgspec.MsgspecError, ValueError) as error:
         return _error(ErrorCode.INVALID, f"the request cannot be read: {error}")

@@ -15,7 +15,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Final, Literal, TypeAlias, cast
 
-import yaml
+from koordcore.values.yaml_text import load_yaml
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
@@ -173,7 +173,7 @@ def find_resource(api_version: str, kind: str) -> ResourceVersion | None:
 
 
 def _versions(text: str) -> list[ResourceVersion]:
-    document = cast("dict[str, Json]", yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))  # noqa: S506 - both are safe loaders
+    document = cast("dict[str, Json]", load_yaml(text))
     spec = cast("dict[str, Json]", document["spec"])
     names = cast("dict[str, Json]", spec["names"])
     kind = cast("str", names["kind"])

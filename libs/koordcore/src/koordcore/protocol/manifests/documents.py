@@ -1,34 +1,20 @@
 """Split the text of a manifest into decoded documents, within limits on their size after expansion.
 
 JSON (one value, or a `kind: List`) is decoded by a fast parser. Everything else is read as YAML 1.1 with JSON's types
-only: timestamps and tags are not supported, and aliases count against the limits. If one document has a syntax error,
-the whole text is refused, because the end of that document is unknown. If a document is well-formed but invalid, only
-this document is refused (`reader`).
+only: timestamps and tags are not supported, and aliases count against the limits (`koordcore.values.yaml_text`). If one
+document has a syntax error, the whole text is refused, because the end of that document is unknown. If a document is
+well-formed but invalid, only this document is refused (`reader`).
 """
 
 import math
 from typing import Any, cast
 
-import yaml
-
-from koordcore.values import codec
+from koordcore.values import codec, yaml_text
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.text_limits import check_json
 
 # Longest text in one request. It equals the body limit of the services' HTTP servers; a test compares both.
 MAX_BYTES = 16 * 1024 * 1024
-MAX_DEPTH = 64  # Deepest nesting of a YAML document
-# Largest number of scalars, list items and entries of all documents; each use of an alias counts.
-MAX_VALUES = 2_000_000
-
-
-class _ManifestLoader(yaml.CSafeLoader):
-    """YAML loader with JSON's types only: dates stay text, and tags such as `!!binary` are refused."""
-
-
-_ManifestLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 def read_documents(text: bytes) -> list[object]:
@@ -46,16 +32,11 @@ def read_documents(text: bytes) -> list[object]:
     if len(text) > MAX_BYTES:
         raise InvalidInput(f"at most {MAX_BYTES} bytes in one request", f"{len(text)} bytes")
     decoded = _decode_json(text)
-    if decoded is not None:
-        # what msgspec decoded is plain JSON, as large as its text and never deeper than it allows
-        return [document for raw in decoded if raw is not None for document in _opened(raw)]
-    budget = _Budget(MAX_VALUES)
-    documents: list[object] = []
-    for index, raw in enumerate(_decode_yaml(text)):
-        if raw is None:
-            continue
-        document = budget.checked(raw, f"documents[{index}]", 0)
-        documents.extend(_opened(document))
+    if decoded is None:
+        decoded = [_json_value(raw, f"documents[{index}]") for index, raw in enumerate(_decode_yaml(text))]
+    documents = [document for raw in decoded if raw is not None for document in _opened(raw)]
+    if len(documents) > yaml_text.MAX_DOCUMENTS:
+        raise InvalidInput(f"at most {yaml_text.MAX_DOCUMENTS} documents in one request", f"{len(documents)} documents")
     return documents
 
 
@@ -63,23 +44,24 @@ def _decode_json(text: bytes) -> list[Any] | None:
     """Return the top-level values of a JSON text; None if it is not JSON, but perhaps YAML's flow style."""
     if text.lstrip()[:1] not in (b"{", b"["):
         return None
+    check_json(text)
     try:
         value: Any = codec.decode(text, object)
-    except (codec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (codec.DecodeError, UnicodeDecodeError):
         return None
     return cast("list[Any]", value) if isinstance(value, list) else [value]
 
 
 def _decode_yaml(text: bytes) -> list[Any]:
     try:
-        return list(yaml.load_all(text, Loader=_ManifestLoader))
-    except yaml.YAMLError as error:
+        return yaml_text.load_yaml_documents(text)
+    except yaml_text.YamlError as error:
         raise _no_yaml(error, text) from error
-    except (RecursionError, ValueError, OverflowError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise InvalidInput(f"YAML or JSON ({error})", _shown(text), "manifest") from error
 
 
-def _no_yaml(error: yaml.YAMLError, text: bytes) -> InvalidInput:
+def _no_yaml(error: yaml_text.YamlError, text: bytes) -> InvalidInput:
     """Return the error of an invalid YAML text, with its place and the invalid part."""
     mark = getattr(error, "problem_mark", None)
     begin = getattr(error, "context_mark", None)
@@ -117,38 +99,25 @@ def _opened(document: object) -> list[object]:
     return [document]
 
 
-class _Budget:
-    """Counts values while a document is copied into plain JSON types."""
+def _json_value(value: object, path: str) -> object:
+    """Return a copy of a decoded YAML value with JSON types only. Aliases are copied.
 
-    def __init__(self, values: int) -> None:
-        self._left = values
-
-    def checked(self, value: object, path: str, depth: int) -> object:
-        """Return a copy of a decoded YAML value with JSON types only. `depth`: number of containers around the value.
-
-        Raises:
-            InvalidInput: A type does not exist in JSON, or the size or depth exceeds the limit.
-        """
-        self._left -= 1
-        if self._left < 0:
-            raise InvalidInput(f"at most {MAX_VALUES} values in one request", "more", path)
-        if isinstance(value, str | int) or value is None:
-            return value
-        if isinstance(value, dict):
-            if depth >= MAX_DEPTH:
-                raise InvalidInput(f"nested at most {MAX_DEPTH} deep", "deeper", path)
-            result: dict[str, object] = {}
-            for key, item in cast("dict[object, object]", value).items():
-                if not isinstance(key, str):
-                    raise InvalidInput("an object with text keys", key, path)
-                result[key] = self.checked(item, path, depth + 1)
-            return result
-        if isinstance(value, list):
-            if depth >= MAX_DEPTH:
-                raise InvalidInput(f"nested at most {MAX_DEPTH} deep", "deeper", path)
-            return [self.checked(item, path, depth + 1) for item in cast("list[object]", value)]
-        if isinstance(value, float):
-            if not math.isfinite(value):
-                raise InvalidInput("a finite number", value, path)
-            return value
-        raise InvalidInput("a JSON value (text, number, boolean, list, object)", type(value).__name__, path)
+    Raises:
+        InvalidInput: A type does not exist in JSON.
+    """
+    if isinstance(value, str | int) or value is None:
+        return value
+    if isinstance(value, dict):
+        result: dict[str, object] = {}
+        for key, item in cast("dict[object, object]", value).items():
+            if not isinstance(key, str):
+                raise InvalidInput("an object with text keys", key, path)
+            result[key] = _json_value(item, path)
+        return result
+    if isinstance(value, list):
+        return [_json_value(item, path) for item in cast("list[object]", value)]
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise InvalidInput("a finite number", value, path)
+        return value
+    raise InvalidInput("a JSON value (text, number, boolean, list, object)", type(value).__name__, path)

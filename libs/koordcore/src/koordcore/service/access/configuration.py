@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from koordcore.service.access.needs import Role
 from koordcore.service.access.static_tokens import StaticToken, read_tokens
 from koordcore.service.telemetry.logging import logger
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.yaml_text import YamlError, load_yaml
 
 _log: Final = logger("service.access")
 
@@ -111,9 +111,9 @@ def read_access(file: Path) -> tuple[Access, tuple[Path, ...]]:
         InvalidInput: A file cannot be read or is not valid. The error repeats no secret.
     """
     try:
-        document: Any = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        document: Any = load_yaml(file.read_text(encoding="utf-8")) or {}
         settings = AccessSettings.model_validate(document)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, YamlError, InvalidInput) as error:
         raise InvalidInput("a readable YAML file", str(error), str(file)) from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]

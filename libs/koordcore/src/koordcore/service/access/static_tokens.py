@@ -28,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from koordcore.service.access.needs import Identity, Role, Unauthenticated, with_included
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.yaml_text import YamlError, load_yaml
 
 PREFIX: Final = "koord_"  # Beginning of every token, by which scanners for secrets find it
 
@@ -74,8 +75,8 @@ def read_tokens(file: Path) -> dict[str, StaticToken]:
         InvalidInput: The file cannot be read, is not valid, or has two tokens with one name.
     """
     try:
-        found = _File.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")) or {})
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        found = _File.model_validate(load_yaml(file.read_text(encoding="utf-8")) or {})
+    except (OSError, UnicodeDecodeError, YamlError, InvalidInput) as error:
         raise InvalidInput("a readable YAML file", str(error), str(file)) from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]

@@ -15,6 +15,7 @@ import httpx
 import yaml
 from koordcore.embedded.errors import EmbeddedError
 from koordcore.service.leader.lease import LeaseUnavailable
+from koordcore.values.yaml_text import load_yaml
 
 Manifest = dict[str, Any]
 
@@ -75,7 +76,7 @@ def write_kubeconfig(file: Path, name: str, access: Access) -> Path:
 
 def read_kubeconfig(file: Path) -> Access:
     """From a file that `write_kubeconfig` wrote."""
-    document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    document = load_yaml(file.read_text(encoding="utf-8"))
     cluster = document["clusters"][0]["cluster"]
     ca = base64.b64decode(cluster["certificate-authority-data"]).decode()
     return Access(url=cluster["server"], ca=ca, token=document["users"][0]["user"]["token"])

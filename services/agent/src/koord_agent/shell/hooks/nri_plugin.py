@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
-import yaml
 from koordcore.service.telemetry.logging import logger
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.yaml_text import YamlError, load_yaml
 
 from koord_agent.domain.failure import failure
 from koord_agent.domain.hooks.call import HookCall, HookValues, Stage
@@ -245,8 +245,8 @@ def _configured_events(config: str) -> Sequence[str] | None:
         InvalidInput: The configuration is not YAML, or `events` is not a list of texts.
     """
     try:
-        document: object = yaml.safe_load(config)
-    except yaml.YAMLError as error:
+        document: object = load_yaml(config)
+    except YamlError as error:
         raise InvalidInput("YAML", str(error), "config") from error
     try:
         return codec.convert(document or {}, _Configuration).events

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from koordcore.values import codec
+from koordcore.values.text_limits import decode_within_limits
 
 from koord_manager.domain.admission.recorded_object import LAST_APPLIED
 
@@ -35,7 +36,7 @@ def three_way(stored: Mapping[str, Any], last: Mapping[str, Any], new: Mapping[s
 def last_applied(annotations: Mapping[str, Any]) -> dict[str, Any]:
     """Return the manifest that `koord apply` applied last, from an annotation; an empty mapping if there is none."""
     try:
-        return codec.decode(str(annotations.get(LAST_APPLIED) or "{}"), dict[str, Any])
+        return decode_within_limits(str(annotations.get(LAST_APPLIED) or "{}"), dict[str, Any])
     except codec.DecodeError:
         return {}
 

@@ -7,7 +7,6 @@ Source:
     manager spec, 14, 15.1, 17.2; scheduler-core spec, 8.9, 10.9; protocol spec, 4.6, 9.7, 9.8
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -15,6 +14,7 @@ from koordcore.events.envelope import AggregateRef, namespaced_from_token
 from koordcore.events.gang import GangPhaseChanged
 from koordcore.events.quota import QuotaStatusComputed
 from koordcore.protocol import keys
+from koordcore.protocol.lenient_json import parse_json
 from koordcore.protocol.recommendations import BOUNDS
 from koordcore.state import aggregates
 from koordcore.state.drains import DrainGroupState, DrainState
@@ -151,8 +151,8 @@ def _list_of(text: str) -> dict[str, int]:
     if not text:
         return {}
     try:
-        value: object = json.loads(text)
-    except ValueError:
+        value = parse_json(text)
+    except InvalidInput:
         return {"": -1}  # equal to no list: what cannot be read is written anew
     return _milli(cast("dict[str, str]", value)) if isinstance(value, dict) else {"": -1}
 

@@ -20,6 +20,7 @@ from koordcore.protocol.objects import Pod, pod_from_json
 from koordcore.state.aggregates import PodSpecState, WorkloadState
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.text_limits import decode_within_limits
 from koordcore.values.timestamps import unix_seconds
 
 from koord_manager.domain.admission.json_object import seen
@@ -296,7 +297,7 @@ def _custom_case(stored: StoredEvent, document: JsonObject) -> Case | None:
         metadata = seen(document, "metadata")
         if plural_of_ref(stored.ref.id) not in APPLIED_KINDS or metadata.get("uid") != stored.correlation_id:
             return None
-        manifest = codec.decode(str(seen(metadata, "annotations").get(LAST_APPLIED)), JsonObject)
+        manifest = decode_within_limits(str(seen(metadata, "annotations").get(LAST_APPLIED)), JsonObject)
     except (codec.DecodeError, InvalidInput):
         return None
     named = (str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))

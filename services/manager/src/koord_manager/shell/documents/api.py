@@ -16,10 +16,11 @@ storing, with pods and custom resources as they would be stored.
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, name_token
@@ -50,6 +51,9 @@ _API_VERSIONS = {kind: version for version, kind in KINDS}
 _OWNERS = {"Deployment": "deployments", "Job": "jobs"}
 """Kinds of workloads, with their plurals. Those of an API server are mirrored as custom resources."""
 
+LARGE_BYTES: Final = 64 * 1024
+"""Length of a body from which on it is handled alone."""
+
 
 def _json(value: object, status: int = 200) -> Response:
     return Response(codec.encode(value), status, media_type="application/json")
@@ -67,6 +71,7 @@ class ManagerApi:
         self._intake = intake
         self._leadership = leadership
         self._standalone = standalone
+        self._large = asyncio.Lock()
 
     def routes(self) -> list[Route]:
         return [
@@ -79,13 +84,28 @@ class ManagerApi:
         ]
 
     async def apply(self, request: Request) -> Response:
-        documents = await _documents(request)
-        results = await self._intake.submit(documents, _begin(request), dry_run=_is_dry_run(request))
+        async with self._documents(request) as documents:
+            results = await self._intake.submit(documents, _begin(request), dry_run=_is_dry_run(request))
         request.scope[OBJECTS] = _audited(results)
         return _json({"results": results}, _status(results))
 
+    @asynccontextmanager
+    async def _documents(self, request: Request) -> AsyncGenerator[list[object]]:
+        """Provide the documents in a request body, which is parsed in a thread because megabytes of YAML take seconds.
+
+        Large bodies are handled one after the other: the values of several would not fit into the memory.
+        """
+        body = await request.body()
+        async with self._large if len(body) > LARGE_BYTES else nullcontext():
+            yield await asyncio.to_thread(read_documents, body)
+
     async def delete(self, request: Request) -> Response:
-        documents = await _documents(request)
+        async with self._documents(request) as documents:
+            merged = await self._delete(documents, request)
+        request.scope[OBJECTS] = _audited(merged)
+        return _json({"results": merged}, _status(merged))
+
+    async def _delete(self, documents: list[object], request: Request) -> list[Result]:
         targets: list[object] = []
         results: dict[int, Result] = {}
         for index, document in enumerate(documents):
@@ -95,9 +115,7 @@ class ManagerApi:
             else:
                 targets.append(target)
         done = iter(await self._intake.submit(targets, _begin(request), dry_run=_is_dry_run(request)))
-        merged = [results[index] if index in results else next(done) for index in range(len(documents))]
-        request.scope[OBJECTS] = _audited(merged)
-        return _json({"results": merged}, _status(merged))
+        return [results[index] if index in results else next(done) for index in range(len(documents))]
 
     async def list_objects(self, request: Request) -> Response:
         """Handle `GET /v1/objects/{kind}`: return all objects of a kind in order of namespace and name.
@@ -248,11 +266,6 @@ def _status(results: Iterable[Result]) -> int:
     if not refused:
         return 200
     return 422 if refused == len(actions) else 207
-
-
-async def _documents(request: Request) -> list[object]:
-    """Return the documents in a request body, which is parsed in a thread because megabytes of YAML take seconds."""
-    return await asyncio.to_thread(read_documents, await request.body())
 
 
 def _begin(request: Request) -> str:

@@ -14,6 +14,8 @@ import msgspec
 from koordcore.events.envelope import AggregateRef
 from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, without_nulls
 from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.text_limits import check_json
 
 from koord_manager.domain.gateway.mirror import Object, clean_meta, cleaned, named_ref
 from koord_manager.domain.gateway.resources import Intake, Mirrored
@@ -124,6 +126,15 @@ def _decoded(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
         raise codec.DecodeError(str(error)) from error
 
 
+def _shallow(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
+    """As `_decoded`, for values that code of ours walks. A deep object is an error of its own."""
+    try:
+        check_json(body, most_values=len(body))
+    except InvalidInput as error:
+        raise codec.DecodeError(str(error)) from error
+    return _decoded(decoder, body)
+
+
 class ResourceDecoder:
     def __init__(self, resource: Mirrored) -> None:
         self._resource = resource
@@ -138,7 +149,7 @@ class ResourceDecoder:
             codec.DecodeError: The body is not a list.
         """
         try:
-            found = _decoded(self._page, body)
+            found = _shallow(self._page, body)
             reduced = [self._reduced(item) for item in found.items or []]
             return Page(reduced, found.metadata.resource_version, found.metadata.continue_, [])
         except codec.DecodeError:
@@ -183,9 +194,9 @@ class ResourceDecoder:
 
     def _read(self, body: bytes) -> Object:
         try:
-            found = _decoded(self._one, body)
+            found = _shallow(self._one, body)
         except msgspec.ValidationError:
-            found = codec.convert(without_nulls(_decoded(_ANYTHING, body)), self._model)
+            found = codec.convert(without_nulls(_shallow(_ANYTHING, body)), self._model)
         return self._reduced(found)
 
     def _reduced(self, found: Any) -> Object:
@@ -207,7 +218,7 @@ def read_pod(body: bytes) -> Pod:
     Raises:
         codec.DecodeError: The body is not a pod.
     """
-    pod = codec.convert(without_nulls(_decoded(_ANYTHING, body)), Pod)
+    pod = codec.convert(without_nulls(_shallow(_ANYTHING, body)), Pod)
     clean_meta(pod.metadata)
     return pod
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.text_limits import check_json
 
 from koord_manager.domain.admission.request import Operation, Request
 
@@ -65,7 +66,10 @@ def read_review(body: bytes) -> Asked:
         InvalidInput: The body is not an AdmissionReview of one of these versions.
     """
     try:
+        check_json(body)
         review = _decoder.decode(body)
+    except InvalidInput as error:
+        raise error.at("body") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"an AdmissionReview ({error})", body[:80].decode("utf-8", "replace"), "body") from error
     if review.kind != "AdmissionReview" or review.api_version not in VERSIONS:

@@ -23,6 +23,7 @@ from koordcore.service.web.http_guard import JsonPost
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import format_resources
+from koordcore.values.text_limits import decode_within_limits
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -69,7 +70,7 @@ class WebhookRoutes:
         """Handle `POST /convert`: change only `apiVersion`, because all versions of a kind have the same shape."""
         body = await request.body()
         try:
-            asked = codec.decode(body, dict[str, Any])
+            asked = decode_within_limits(body, dict[str, Any])
             wanted = cast("dict[str, Any]", asked["request"])
             version = str(wanted["desiredAPIVersion"])
             objects = [{**entry, "apiVersion": version} for entry in cast("list[dict[str, Any]]", wanted["objects"])]

@@ -20,6 +20,7 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import Quantity, quantity_from_json
 from koordcore.values.resources import quantity_of
+from koordcore.values.text_limits import decode_within_limits
 
 from koord_manager.domain.cluster.view import TOPOLOGIES, ManagerView
 from koord_manager.domain.gateway.objects.node_objects import TOPOLOGY
@@ -160,7 +161,7 @@ def _same_text(present: str | None, wanted: str) -> bool:
     if present is None or present == wanted:
         return present is not None
     try:
-        return bool(codec.decode(present, object) == codec.decode(wanted, object))
+        return bool(decode_within_limits(present, object) == codec.decode(wanted, object))
     except codec.DecodeError:
         return False
 

@@ -1,0 +1,73 @@
+"""Limits of JSON and YAML texts from outside: depth, number of values and documents, checked before values are built.
+
+A text of 60 kB can nest deeper than the C stack of a composer, and a text of 14 MB can become gigabytes of values. So
+the brackets of a JSON text, or the events of a YAML text, are counted first. Both scans have no recursion and keep no
+values. An alias of YAML counts as the value that it repeats.
+
+Every text of a user, a request or an annotation is decoded through this module, `koordcore.values.yaml_text` or
+`koordcore.protocol.lenient_json`; a test of the architecture finds other decoders.
+"""
+
+import re
+from typing import Final, TypeVar
+
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+T = TypeVar("T")
+
+MAX_DEPTH: Final = 64  # Most containers around one value
+# Most values of a JSON text. The worst text of this size decodes to 110 MiB (objects with one member each).
+MAX_JSON_VALUES: Final = 500_000
+
+# A text, also one without its end: every match succeeds, so the scan is linear.
+_TEXT: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_OPENING, _CLOSING = b"[{", b"]}"
+_NOT_BRACKETS: Final = bytes(set(range(256)) - set(_OPENING + _CLOSING))
+
+
+def check_json(text: str | bytes, path: str = "", *, most_values: int = MAX_JSON_VALUES) -> None:
+    """Check depth and number of values of a JSON text before it is decoded. Whether it is JSON is not checked.
+
+    Entries of objects and lists count, and containers. A text without many brackets and commas costs four counts.
+
+    Args:
+        path: Place of the text, for the error.
+
+    Raises:
+        InvalidInput: The text is nested more than 64 deep, or has more values than `most_values`.
+    """
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    if _openings(data) <= MAX_DEPTH and _values(data) <= most_values:
+        return
+    data = _TEXT.sub(b"", data)
+    values = _values(data)
+    if values > most_values:
+        raise InvalidInput(f"a text of at most {most_values} values", f"{values} values", path)
+    depth = deepest = 0
+    for bracket in data.translate(None, _NOT_BRACKETS):
+        depth += 1 if bracket in _OPENING else -1
+        deepest = max(deepest, depth)
+    if deepest > MAX_DEPTH:
+        raise InvalidInput(f"nested at most {MAX_DEPTH} deep", f"{deepest} deep", path)
+
+
+def decode_within_limits(text: str | bytes, kind: type[T]) -> T:
+    """Decode JSON from outside as a value of type `kind`. Use it for types that contain `Any` or `object`.
+
+    Raises:
+        DecodeError: The text exceeds a limit (`check_json`), or is not JSON of this type.
+    """
+    try:
+        check_json(text)
+    except InvalidInput as error:
+        raise codec.DecodeError(str(error)) from error
+    return codec.decode(text, kind)
+
+
+def _openings(data: bytes) -> int:
+    return data.count(b"[") + data.count(b"{")
+
+
+def _values(data: bytes) -> int:
+    return _openings(data) + data.count(b",") + 1
