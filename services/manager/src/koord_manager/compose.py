@@ -62,7 +62,7 @@ async def compose(shell: Shell[ManagerSettings]) -> None:
     if api is not None:
         shell.service.add(Component(name="kubernetes", close=api.close))
     bus = add_bus(shell)
-    leadership = lease_leadership(settings, api) if api is not None else leadership_of(settings, bus)
+    leadership = lease_leadership(settings) if api is not None else leadership_of(settings, bus)
     add_ports(shell, leadership)
     assemble(shell, bus, leadership, api)
 

@@ -3,7 +3,8 @@
 Leadership only avoids duplicate work. The log stays correct without it, because every append names its expected
 position. The epoch of the term is in the envelope (`Koord-Epoch`). Adapters: `KvLeadership` in
 `koordcore.service.leader.lease_kv`,
-`LeaseLeadership` in `koordcore.service.leader.lease_kubernetes`.
+`LeaseLeadership` in `koordcore.service.leader.lease_kubernetes`. Services run both in a thread of its own, by
+`ThreadedLeadership` in `koordcore.service.leader.lease_thread`.
 
 Source: event-bus spec, 4.2; architecture, 7 ("two leaders").
 """

@@ -4,20 +4,23 @@ Composition roots use it, and settings of services with leader election.
 """
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from typing import Annotated, Final
 
 from pydantic import Field
 
 from koordcore.bus.client.connection import ConnectRefused, NotConnected, TlsClientFiles
+from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import Bus, BusSettings, open_bus
 from koordcore.bus.metrics import BusMetrics
 from koordcore.bus.setup.bootstrap import ServerTooOld
 from koordcore.ports.leadership import Leadership
 from koordcore.service.clock import SystemClock
-from koordcore.service.leader.lease import LeaseTimes, SoleLeader, unique_holder
+from koordcore.service.leader.lease import LeaseTimes, LeaseUnavailable, SoleLeader, unique_holder
 from koordcore.service.leader.lease_kv import KvLeadership, lease_key
+from koordcore.service.leader.lease_thread import STUCK_SECONDS, MustNotLead, OpenElection, ThreadedLeadership
 from koordcore.service.settings import Flag, Seconds, ServiceSettings
 from koordcore.service.telemetry.logging import Logger
 
@@ -40,6 +43,17 @@ class ElectedSettings(ServiceSettings):
     lease_retry: Annotated[Seconds, Flag("leader-elect-retry-period")] = Field(
         2.0, gt=0, description="How often a leader renews and others look, in the host's time."
     )
+    lease_stuck_limit: Annotated[Seconds, Flag("leader-elect-stuck-limit")] = Field(
+        STUCK_SECONDS,
+        gt=0,
+        description="How long the work of a leader may block its event loop until it renews no more, in the host's "
+        "time.",
+    )
+
+    def lease_times(self) -> LeaseTimes:
+        return LeaseTimes(
+            duration=self.lease_duration, renew_deadline=self.lease_renew_deadline, retry=self.lease_retry
+        )
 
 
 def bus_settings(settings: ServiceSettings) -> BusSettings:
@@ -107,23 +121,37 @@ async def hold_bus(
 
 def leadership_of(settings: ElectedSettings, bus: Bus) -> Leadership:
     """Return the leader election of a service, which uses a key in a KV bucket of the NATS server. If `leader_elect` is
-    False, there is no election, and this instance always leads. The election uses the host's clock. On the accelerated
-    clock of a run, a lease would expire before its renewal.
+    False, there is no election, and this instance always leads. The election runs in a thread with a connection of its
+    own, and uses the host's clock. On the accelerated clock of a run, a lease would expire before its renewal.
 
-    `settings`: settings of the service, with the times of the lease. `bus`: the adapters of an open connection. An
-    election needs a server, so the log in memory does not do.
+    `settings`: settings of the service, with the times of the lease. `bus`: adapters whose connection need not be open
+    yet. An election needs a server, so the log in memory does not do.
     """
     if not settings.leader_elect:
         return SoleLeader(settings.instance)
     assert bus.connection is not None, "leadership by a key needs a server"
-    return KvLeadership(
-        bus.connection.client.jetstream(),  # pyright: ignore[reportUnknownMemberType]  untyped keyword options
-        bucket=bus.names.leader_bucket,
-        key=lease_key(settings.service),
-        holder=unique_holder(settings.instance),
-        clock=SystemClock(),
-        times=LeaseTimes(
-            duration=settings.lease_duration, renew_deadline=settings.lease_renew_deadline, retry=settings.lease_retry
-        ),
-        client=bus.connection.client,
-    )
+    holder, times, bucket = unique_holder(settings.instance), settings.lease_times(), bus.names.leader_bucket
+    own = replace(bus.connection.settings, name=f"{bus.connection.settings.name} lease")
+
+    @contextlib.asynccontextmanager
+    async def opens(must_not_lead: MustNotLead) -> AsyncGenerator[OpenElection]:
+        try:
+            connection = await connect(own)
+        except (NotConnected, ConnectRefused) as error:
+            raise LeaseUnavailable(str(error)) from error
+        try:
+            election = KvLeadership(
+                connection.client.jetstream(),  # pyright: ignore[reportUnknownMemberType]  untyped keyword options
+                bucket=bucket,
+                key=lease_key(settings.service),
+                holder=holder,
+                clock=SystemClock(),
+                times=times,
+                client=connection.client,
+                must_not_lead=must_not_lead,
+            )
+            yield OpenElection(election, connection.closed)
+        finally:
+            await connection.drain_and_close()
+
+    return ThreadedLeadership(holder, opens, clock=SystemClock(), stuck_seconds=settings.lease_stuck_limit)

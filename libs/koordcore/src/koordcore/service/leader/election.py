@@ -39,6 +39,7 @@ class LeaseElection:
         jitter: Random numbers that spread the reads of candidates that started together.
         released: Returns when the store reports that the lease was released, so that a candidate reads it at once. It
             may miss a release. None: the store does not report.
+        must_not_lead: Returns why this process must not lead now, or None if it may. Its lease then expires.
     """
 
     def __init__(
@@ -50,8 +51,10 @@ class LeaseElection:
         times: lease.LeaseTimes | None = None,
         jitter: Random | None = None,
         released: Callable[[], Awaitable[None]] | None = None,
+        must_not_lead: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.name = holder
+        self._must_not_lead = must_not_lead
         self._store = store
         self._clock = clock
         self._times = times or lease.LeaseTimes()
@@ -184,11 +187,14 @@ class LeaseElection:
 
     async def _step(self) -> None:
         try:
+            hindrance = self._must_not_lead()
+            if hindrance is not None:
+                self._lose(hindrance)
             if self._term is not None and self.term is None:
                 self._lose(self._late())
             if self._term is not None:
                 await self._renew(self._term)
-            elif self._withdrawn:
+            elif self._withdrawn or hindrance is not None:
                 await self._leave_to_others()
             else:
                 await self._try_to_take()

@@ -8,6 +8,7 @@ Source: https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/le
 import math
 import os
 import ssl
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -222,6 +223,7 @@ class LeaseLeadership(LeaseElection):
         http: KubernetesHttp | None = None,
         times: leases.LeaseTimes | None = None,
         jitter: Random | None = None,
+        must_not_lead: Callable[[], str | None] = lambda: None,
     ) -> None:
         store = KubernetesLeaseStore(http or ServiceAccountHttp.in_cluster(), namespace=namespace, name=name)
-        super().__init__(store, holder=holder, clock=clock, times=times, jitter=jitter)
+        super().__init__(store, holder=holder, clock=clock, times=times, jitter=jitter, must_not_lead=must_not_lead)

@@ -6,6 +6,7 @@ Source: event-bus spec, 4.1 and 4.3 (10071, 10164), 13.7 (never read an expectat
 import asyncio
 import contextlib
 import math
+from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -198,6 +199,7 @@ class KvLeadership(LeaseElection):
         times: lease.LeaseTimes | None = None,
         jitter: Random | None = None,
         client: "Client | None" = None,
+        must_not_lead: Callable[[], str | None] = lambda: None,
     ) -> None:
         times = times or lease.LeaseTimes()
         real = clock.real_seconds(times.duration)
@@ -205,4 +207,12 @@ class KvLeadership(LeaseElection):
         ttl = max(1, math.ceil(real)) if math.isfinite(real) else None
         store = KvLeaseStore(js, bucket=bucket, key=key, ttl_real_seconds=ttl)
         released = None if client is None else KeyReleases(client, store, bucket=bucket, key=key).next
-        super().__init__(store, holder=holder, clock=clock, times=times, jitter=jitter, released=released)
+        super().__init__(
+            store,
+            holder=holder,
+            clock=clock,
+            times=times,
+            jitter=jitter,
+            released=released,
+            must_not_lead=must_not_lead,
+        )

@@ -1,19 +1,22 @@
 """Create the gateway, its client and the leader election from the settings."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from koordcore.bus.factory import Bus
 from koordcore.ports.leadership import Leadership
 from koordcore.service.clock import SystemClock
-from koordcore.service.leader.lease import LeaseTimes, SoleLeader, unique_holder
+from koordcore.service.leader.lease import LeaseUnavailable, SoleLeader, unique_holder
 from koordcore.service.leader.lease_kubernetes import LeaseLeadership
+from koordcore.service.leader.lease_thread import MustNotLead, OpenElection, ThreadedLeadership
 from koordcore.service.run import Shell
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.resources import mirrored_resources
 from koord_manager.settings import LEASE_NAME, KubernetesSettings
-from koord_manager.shell.gateway.api import KubernetesApi, LeaseHttp, connect_api
+from koord_manager.shell.gateway.api import KubernetesApi, LeaseHttp, Unreachable, connect_api
 from koord_manager.shell.gateway.metrics import GatewayMetrics
 from koord_manager.shell.gateway.outbox import Writes
 from koord_manager.shell.gateway.running import Gateway, GatewayContext, GatewaySettings
@@ -38,20 +41,36 @@ async def open_api(settings: KubernetesSettings) -> KubernetesApi:
     )
 
 
-def lease_leadership(settings: KubernetesSettings, api: KubernetesApi) -> Leadership:
-    """Return the election with the Lease `koordinator-manager`; if it is off, this instance always leads."""
+def lease_leadership(settings: KubernetesSettings) -> Leadership:
+    """Return the election with the Lease `koordinator-manager`; if it is off, this instance always leads.
+
+    The election runs in a thread with a client of its own.
+    """
     if not settings.leader_elect:
         return SoleLeader(settings.instance)
-    return LeaseLeadership(
-        namespace=settings.leader_election_namespace,
-        name=LEASE_NAME,
-        holder=unique_holder(settings.instance),
-        clock=SystemClock(),
-        http=LeaseHttp(api),
-        times=LeaseTimes(
-            duration=settings.lease_duration, renew_deadline=settings.lease_renew_deadline, retry=settings.lease_retry
-        ),
-    )
+    holder, times = unique_holder(settings.instance), settings.lease_times()
+
+    @asynccontextmanager
+    async def opens(must_not_lead: MustNotLead) -> AsyncGenerator[OpenElection]:
+        try:
+            api = await open_api(settings)
+        except Unreachable as error:
+            raise LeaseUnavailable(str(error)) from error
+        try:
+            election = LeaseLeadership(
+                namespace=settings.leader_election_namespace,
+                name=LEASE_NAME,
+                holder=holder,
+                clock=SystemClock(),
+                http=LeaseHttp(api),
+                times=times,
+                must_not_lead=must_not_lead,
+            )
+            yield OpenElection(election, asyncio.Event().wait)
+        finally:
+            await api.close()
+
+    return ThreadedLeadership(holder, opens, clock=SystemClock(), stuck_seconds=settings.lease_stuck_limit)
 
 
 def make_gateway(
