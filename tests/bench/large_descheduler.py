@@ -14,13 +14,15 @@ from typing import Any
 
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.shell.folding import observe_all, views_are_current
+from koordcore.bus.read.report_gate import ReportGate
+from koordcore.bus.refusals import Refusals
 from koordcore.events.envelope import AggregateRef, Draft, Event, StoredEvent
 from koordcore.events.objects import CustomObjectObserved, NodeSpecAdded, PodSpecAdded, PodSpecChanged, custom_ref
 from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.protocol.objects import node_from_json, pod_from_json
 from koordcore.service.run import collect_rarely
-from koordcore.service.telemetry.logging import logger
 from support.histories.recording import stored
+from support.manual_clock import ManualClock
 
 GIB = 1 << 30
 AT = "2026-01-01T00:00:00.000000Z"
@@ -38,7 +40,8 @@ async def _measured(nodes: int, pods: int) -> dict[str, float]:
     for event in _facts(nodes, pods):
         builder.apply(event)
     builder.load(builder.state)  # as after a snapshot: no view is made yet
-    reports = await _beside_other_work(observe_all(builder, list(_reports(nodes, pods)), logger("bench")))
+    gate = ReportGate(ManualClock(), Refusals("bench"))
+    reports = await _beside_other_work(observe_all(builder, list(_reports(nodes, pods)), gate))
     began = time.process_time()
     first = await _beside_other_work(views_are_current(builder))
     seconds = time.process_time() - began

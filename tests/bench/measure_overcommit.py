@@ -111,10 +111,10 @@ def _recommender(world: ManagerWorld, samples: dict[str, list[PodUsage]]) -> Ite
     seconds = 0.0
     for _ in range(2):
         world.pass_time(60)
-        reports = [world.report(token, pods=samples[token]) for token in world.view.nodes()]
+        reports = {token: world.report(token, pods=samples[token]) for token in world.view.nodes()}
         began = time.process_time()
-        for report in reports:
-            rounds.book.observe(world.view, world.view.obs_position, report)
+        for token, report in reports.items():
+            rounds.book.observe(world.view, world.view.obs_position, token, report)
         seconds = time.process_time() - began  # the second time: answers for pods are known
     yield Result(name="samples into histograms", value=NODES * PODS_PER_NODE / seconds, unit="samples/s", target=50_000)
     began = time.process_time()

@@ -34,6 +34,10 @@ class ManualClock:
         """Seconds that the clock was moved since it was made."""
         return self._unix - self._start
 
+    def at_host(self, unix_seconds: float) -> float:
+        """Infinity: what is dated by this clock is never ahead of the host's time."""
+        return math.inf
+
     def real_seconds(self, seconds: float) -> float:
         """Infinity: the host's time does not move this clock."""
         return math.inf if seconds > 0 else 0.0

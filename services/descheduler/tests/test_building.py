@@ -14,6 +14,8 @@ from koord_descheduler.domain.view.pods import SharedParts
 from koord_descheduler.shell import folding
 from koord_descheduler.shell.folding import follow_reports, observe_all
 from koordcore.bus.adapters.memory import MemoryObservationLog
+from koordcore.bus.read.report_gate import ReportGate
+from koordcore.bus.refusals import Refusals, Refused
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
 from koordcore.events.objects import (
     CustomObjectDeleted,
@@ -35,8 +37,11 @@ from koordcore.state.index import MOST_UNKNOWN_NODES
 from structlog.testing import capture_logs
 from support.depth import examples
 from support.histories.recording import stored
+from support.manual_clock import ManualClock
 from support.reachable import container_sizes
 from support.until import until
+
+GATE = ReportGate(ManualClock(), Refusals("test"))
 
 NUMBERS = st.integers(0, 3)
 STEPS = st.lists(
@@ -232,7 +237,7 @@ async def test_report_that_arrives_while_the_newest_ones_are_read_is_not_missed(
     for number in (1, 2):
         folded.tell(AggregateRef("nodespec", f"n{number}"), NodeSpecAdded(object=node(number)))
         await reports.report(f"n{number}", 1)
-    following = asyncio.create_task(follow_reports(folded.builder, reports, logger("t")))
+    following = asyncio.create_task(follow_reports(folded.builder, reports, GATE))
 
     def measured() -> dict[str, int]:
         return {name: metric.system["cpu"] for name, metric in folded.builder.view(0.0).metrics.items()}
@@ -272,12 +277,10 @@ async def test_report_whose_time_cannot_be_compared_is_told_and_left_out() -> No
         stored(seq, Draft(AggregateRef("node", "n1"), msgspec.structs.replace(usage(100), updated_at=at), 0))
         for seq, at in enumerate(("yesterday", "2026-01-01T00:00:00"), start=1)
     ]
-    with capture_logs() as lines:
-        await observe_all(folded.builder, reports, logger("t"))
-    assert [line["reason"] for line in lines] == [
-        "updatedAt: Invalid isoformat string: 'yesterday'",
-        "updatedAt '2026-01-01T00:00:00' has no time zone",
-    ]
+    refusals = Refusals("test")
+    await observe_all(folded.builder, reports, ReportGate(ManualClock(), refusals))
+    assert refusals.of_node["n1"].counts == {Refused.UNREADABLE_REPORT: 2}
+    assert refusals.of_node["n1"].reason == "updatedAt '2026-01-01T00:00:00' has no time zone"
     assert folded.builder.view(0.0).metrics == {}
 
 

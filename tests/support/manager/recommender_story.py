@@ -100,7 +100,7 @@ class Story:
             await self.observations.publish(AggregateRef("node", "n_1"), report, origin)
             position = (await self.observations.head()).last_seq
             view.observe(position, "n_1", report)
-            self.manager.policies.recommender.book.observe(view, position, report)
+            self.manager.policies.recommender.book.observe(view, position, "n_1", report)
             await clock.advance(every)
             await run_cycle(self.manager.context, self.manager.policies)
 

@@ -35,7 +35,7 @@ def test_no_stream_is_compressed(replicas: int):
 
 def test_observations_age_and_have_one_replica():
     observations = by_name()["KOORD_OBS_c1"]
-    assert (observations["max_age"], observations["max_msgs_per_subject"]) == (7200 * 10**9, 360)
+    assert (observations["max_age"], observations["max_msgs_per_subject"]) == (7200 * 10**9, 180)
     assert (observations["discard"], observations["num_replicas"]) == ("old", 1)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from koordcore.bus.factory import Bus
 from koordcore.bus.folds.runner import FoldRunner
+from koordcore.bus.read.report_gate import ReportGate
 from koordcore.ports.leadership import Leadership
 from koordcore.service.bus import leadership_of
 from koordcore.service.clock import SystemClock
@@ -170,7 +171,7 @@ def assemble(
 
     async def reports() -> None:
         await runner.caught_up()
-        await follow_reports(builder, bus.observations, shell.log)
+        await follow_reports(builder, bus.observations, ReportGate(shell.clock, runner.refusals))
 
     shell.health.add_readiness("fold", runner.trouble)
     _add_pages(shell, bus, configuration)

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from koordcore.bus.factory import Bus
 from koordcore.bus.folds.foldable import Folded
 from koordcore.bus.read.log_size import LogRoom, watch_log_size
+from koordcore.bus.read.report_gate import ReportGate
 from koordcore.ports.leadership import Leadership
 from koordcore.protocol.hardware.device_requests import GPU_TEMPLATES
 from koordcore.service.bus import leadership_of
@@ -158,8 +159,9 @@ def assemble(
 
     async def observe() -> None:
         await runner.caught_up()
-        await recall(controllers.recommender, view, bus.snapshots, bus.observations, shell.log)
-        await follow_reports(view, book, bus.observations, shell.log)
+        gate = ReportGate(shell.clock, runner.refusals)
+        await recall(controllers.recommender, view, bus.snapshots, bus.observations, gate, shell.log)
+        await follow_reports(view, book, bus.observations, gate, shell.log)
 
     async def checkpoints() -> None:
         await runner.caught_up()

@@ -40,7 +40,7 @@ class Log:
 def test_an_evicted_pod_is_asked_for_once_and_without_an_api_server_its_object_goes() -> None:
     log = Log()
     meta = ObjectMeta(name="crunch", namespace="default", uid="u")
-    log.write("podspec", "u", PodSpecAdded(object=Pod(metadata=meta)))
+    log.write("podspec", "u", PodSpecAdded(object=Pod(metadata=meta, spec=PodSpec(node_name="n.1"))))
     victim = EvictedPod(uid="u", namespace="default", name="crunch", ended=True)
     fact = PodsEvictedByAgent(feature="BEMemoryEvict", pods=[victim], reason="memory is short")
     log.write("nodestate", "n_1", fact)
@@ -59,6 +59,16 @@ def test_an_evicted_pod_is_asked_for_once_and_without_an_api_server_its_object_g
     assert decide_eviction(log.view, Budgets(), "u", NOW) == []
     assert agent_requests(log.view, "n_1") == [], "the pod is gone, whatever its agent still says"
     log.write("nodestate", "n_1", PodsStopped(pods=["u"]))
+
+
+def test_an_agent_cannot_let_a_pod_of_another_node_be_evicted() -> None:
+    log = Log()
+    for uid, node in (("theirs", "n.2"), ("waiting", "")):
+        pod = Pod(metadata=ObjectMeta(name=uid, namespace="default", uid=uid), spec=PodSpec(node_name=node))
+        log.write("podspec", uid, PodSpecAdded(object=pod))
+    victims = [EvictedPod(uid=uid, namespace="default", name=uid) for uid in ("theirs", "waiting")]
+    log.write("nodestate", "n_1", PodsEvictedByAgent(feature="CPUEvict", pods=victims, reason="busy"))
+    assert agent_requests(log.view, "n_1") == []
 
 
 def test_a_request_that_the_api_server_refuses_is_repeated_after_a_minute() -> None:

@@ -1,30 +1,22 @@
 """The work queue: deduplicated and fair; failing objects are retried with back-off, and all others are decided."""
 
 import asyncio
-import itertools
-import pickle
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 from koord_manager.cycle import run_cycle
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.cluster.work_queue import LONGEST_DELAY_SECONDS, WorkQueue
-from koord_manager.shell.controller_metrics import ControllerMetrics, QueueMetrics
+from koord_manager.domain.cluster.work_queue import LONGEST_DELAY_SECONDS
+from koord_manager.shell.controller_metrics import ControllerMetrics
 from koord_manager.shell.documents.processing import process_documents
-from koord_manager.shell.folding import read_report
 from koord_manager.shell.reconcile import Decided, append_decided
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.objects import NamespaceObserved
 from koordcore.events.observation import NodeUsageReported, Usage
 from koordcore.protocol.objects import Namespace, ObjectMeta
-from koordcore.service.telemetry.logging import logger
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
-from support.histories.recording import stored
 from support.manager.loops import CONFIG, NODE, Manager, pod, running
 
 POD = """{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: c, image: i}]}}"""
@@ -171,126 +163,3 @@ async def test_a_document_that_is_too_large_for_the_log_is_refused_by_itself() -
     (error,) = answers[1].errors
     assert error.rule.startswith("cannot be stored: podspec.m-uid-")
     assert error.rule.endswith("bytes; the log takes 3,840")
-
-
-@pytest.mark.parametrize("at", ["yesterday", "", "2026-01-01T00:00:00"])
-def test_a_report_without_a_time_that_can_be_compared_is_not_taken_in(at: str) -> None:
-    for time, is_taken_in in ((at, False), ("2026-01-01T00:00:00Z", True)):
-        draft = Draft(AggregateRef("node", "n"), timeless(time), 0)
-        assert (read_report(stored(1, draft), logger("test")) is not None) is is_taken_in
-
-
-@given(st.lists(st.floats(0, 1000), max_size=30))
-def test_what_fails_is_ready_again_after_at_most_the_longest_delay_and_never_before(steps: Sequence[float]) -> None:
-    queue, now = WorkQueue(), 0.0
-    reported: list[float] = []
-    for step in steps:
-        now += step
-        queue.begin(now)
-        queue.fail("c", "o", ValueError())
-        reported += [now for failure in queue.take_failures() if failure.is_new]
-    assert all(after - before >= 1 for before, after in itertools.pairwise(reported))
-    queue.begin(now + LONGEST_DELAY_SECONDS)
-    assert queue.take("c") == (["o"] if steps else [])
-    queue.forget("c", "o")
-    assert not list(queue.failing())
-
-
-@example([("b", "add"), ("b", "fail"), ("a", "take"), ("b", "resync")])
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["add", "take", "fail", "resync", "after"]))))
-def test_no_key_is_lost_or_queued_twice(steps: list[tuple[str, str]]) -> None:
-    """Every key that was added, failed or given a timer since it was last taken is taken once in the end."""
-    queue, pending = WorkQueue(), set[str]()
-    for number, (name, step) in enumerate(steps):
-        queue.begin(number / 10)
-        match step:
-            case "take":
-                taken = queue.take("c", 1)
-                assert set(taken) <= pending
-                pending.difference_update(taken)
-                for done in taken:
-                    queue.forget("c", done)
-                continue
-            case "add":
-                queue.add("c", name)
-            case "resync":
-                queue.resync("c", [name])
-            case "after":
-                queue.add_after("c", name, number / 10 + 5)
-            case _:
-                queue.fail("c", name, ValueError())
-        pending.add(name)
-    queue.begin(1_000_000)
-    assert sorted(queue.take("c")) == sorted(pending)
-
-
-def test_keys_are_taken_in_the_order_in_which_they_were_added_and_skipped_ones_stay() -> None:
-    queue = WorkQueue()
-    queue.add_all("c", "abca")
-    assert queue.take("c", 1, skip={"a"}) == ["b"]
-    queue.add("c", "b")
-    assert queue.take("c") == ["a", "c", "b"]
-
-
-def test_a_change_makes_a_failing_object_ready_at_once_and_a_resync_does_not() -> None:
-    queue = WorkQueue()
-    queue.fail("c", "a", ValueError())
-    queue.resync("c", "ab")
-    assert queue.take("c") == ["b"]
-    queue.add("c", "a")
-    assert queue.take("c") == ["a"]
-    queue.fail("c", "a", ValueError())
-    assert [failure.is_new for failure in queue.take_failures()] == [True, False]
-    queue.begin(1)
-    assert queue.take("c") == ["a"], "one timer, however often it failed"
-
-
-def test_the_next_timer_is_known() -> None:
-    queue = WorkQueue()
-    assert queue.next_due is None
-    queue.add_after("c", "a", 5)
-    queue.add_after("c", "b", 7)
-    assert queue.next_due == 5
-    queue.add("c", "a")
-    assert queue.next_due == 7
-
-
-def test_a_timer_that_is_set_again_for_the_same_time_takes_no_more_room() -> None:
-    queue = WorkQueue(jitter=float)
-    queue.add_after("c", "a", 5)
-    size = len(pickle.dumps(queue))
-    for _ in range(1000):
-        queue.add_after("c", "a", 5)
-    assert len(pickle.dumps(queue)) == size
-
-
-def test_a_retry_is_not_later_than_its_longest_delay() -> None:
-    queue = WorkQueue(first_delay=1, longest_delay=30)
-    for now in range(1, 400, 40):
-        queue.begin(now)
-        queue.take("c")
-        queue.add_rate_limited("c", "a")
-    queue.begin(400)
-    queue.take("c")
-    queue.add_rate_limited("c", "a", longest_delay=3)
-    assert queue.next_due == 403
-    queue.begin(403)
-    assert queue.take("c") == ["a"]
-
-
-def test_metrics_have_the_names_of_client_go() -> None:
-    registry, queue = CollectorRegistry(), WorkQueue()
-    metrics = QueueMetrics(registry)
-    metrics.add(lambda: queue)
-    queue.on_take = metrics.taken
-    queue.begin(1)
-    queue.add_all("c", "ab")
-    queue.begin(4)
-    label = {"name": "c"}
-    assert registry.get_sample_value("workqueue_depth", label) == 2
-    assert registry.get_sample_value("workqueue_longest_wait_seconds", label) == 3
-    queue.take("c")
-    queue.fail("c", "a", ValueError())
-    assert registry.get_sample_value("workqueue_adds_total", label) == 2
-    assert registry.get_sample_value("workqueue_retries_total", label) == 1
-    assert registry.get_sample_value("workqueue_queue_duration_seconds_sum", label) == 6

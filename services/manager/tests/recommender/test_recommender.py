@@ -76,7 +76,7 @@ class Cluster(ManagerWorld):
             self.pass_time(60)
             samples = [usage_of(pod, cpu_milli, memory_bytes) for pod in self.pods]
             report = self.report(cpu_milli=2 * cpu_milli, pods=samples)
-            self.rounds.book.observe(self.view, self.view.obs_position, report)
+            self.rounds.book.observe(self.view, self.view.obs_position, "n", report)
             said.extend(self.take(self.rounds.drafts(self.view, self.now)))
         return said
 
@@ -232,7 +232,7 @@ def test_a_kill_for_memory_raises_what_is_recommended(cluster: Cluster) -> None:
     sample = msgspec.structs.replace(sample, containers=[killed])
     report = cluster.report(pods=[sample])
     for position in (1, 2):  # told twice, counted once
-        cluster.rounds.book.observe(cluster.view, cluster.view.obs_position + position, report)
+        cluster.rounds.book.observe(cluster.view, cluster.view.obs_position + position, "n", report)
     model = cluster.rounds.book.models_of("default", "Deployment/web")["app"]
     assert model.instances["p1/app"].oom_peak == pytest.approx(1.2 * GIB, abs=1)
     cluster.take(cluster.rounds.drafts(cluster.view, cluster.now))
@@ -402,3 +402,18 @@ def test_a_pod_of_another_owner_is_none_of_its_business(cluster: Cluster) -> Non
     cluster.pods = [other]
     cluster.live(3)
     assert cluster.state.containers == []
+
+
+def test_a_report_about_a_pod_of_another_node_teaches_nothing(cluster: Cluster) -> None:
+    cluster.live(5)
+    learned = cluster.rounds.book.samples
+    report = cluster.report(pods=[usage_of(each, 1_000_000, 1000 * GIB) for each in cluster.pods])
+    cluster.rounds.book.observe(cluster.view, cluster.view.obs_position + 1, "n2", report)
+    assert cluster.rounds.book.samples == learned
+
+
+def test_a_report_about_a_pod_that_waits_teaches_nothing(cluster: Cluster) -> None:
+    waiting = cluster.pod("p3", pod(owner="rs"))
+    report = cluster.report(pods=[usage_of(waiting, 1_000_000, GIB)])
+    cluster.rounds.book.observe(cluster.view, cluster.view.obs_position + 1, "n", report)
+    assert cluster.rounds.book.samples == 0

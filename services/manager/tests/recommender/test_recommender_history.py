@@ -10,6 +10,8 @@ from koord_manager.domain.controllers.recommender.settings import read_settings
 from koord_manager.shell.recommender_history import recall, save_checkpoint
 from koordcore.bus.adapters.memory import MemoryObservationLog, MemorySnapshotStore
 from koordcore.bus.client.connection import NoAnswer
+from koordcore.bus.read.report_gate import ReportGate
+from koordcore.bus.refusals import Refusals
 from koordcore.events.envelope import AggregateRef, Origin
 from koordcore.ports.eventlog import LogHead
 from koordcore.ports.snapshots import state_digest
@@ -17,9 +19,11 @@ from koordcore.service.telemetry.logging import logger
 from koordcore.values.timestamps import rfc3339
 from structlog.testing import capture_logs
 from support.manager.world import GIB, ManagerWorld, usage_of
+from support.manual_clock import ManualClock
 from support.until import until
 
 LOGGER = logger("test")
+GATE = ReportGate(ManualClock(), Refusals("test"))
 
 
 def world() -> ManagerWorld:
@@ -46,7 +50,7 @@ async def test_a_restart_takes_the_checkpoint_and_the_reports_since() -> None:
     made, observations, snapshots = world(), MemoryObservationLog(), MemorySnapshotStore()
     await report(made, observations, 30)
     first = RecommenderController()
-    await recall(first, made.view, snapshots, observations, LOGGER)
+    await recall(first, made.view, snapshots, observations, GATE, LOGGER)
     assert not first.loading
     (model,) = first.book.models.values()
     assert model.count == 30
@@ -54,7 +58,7 @@ async def test_a_restart_takes_the_checkpoint_and_the_reports_since() -> None:
 
     await report(made, observations, 12)
     second = RecommenderController()
-    await recall(second, made.view, snapshots, observations, LOGGER)
+    await recall(second, made.view, snapshots, observations, GATE, LOGGER)
     (model,) = second.book.models.values()
     assert model.count == 42
     assert second.book.position == (await observations.head()).last_seq
@@ -64,13 +68,13 @@ async def test_other_settings_of_learning_take_all_reports_again() -> None:
     made, observations, snapshots = world(), MemoryObservationLog(), MemorySnapshotStore()
     await report(made, observations, 30)
     first = RecommenderController()
-    await recall(first, made.view, snapshots, observations, LOGGER)
+    await recall(first, made.view, snapshots, observations, GATE, LOGGER)
     await save_checkpoint(first, snapshots, rfc3339(made.now), LOGGER, code_version="t")
 
     await report(made, observations, 12)
     second = RecommenderController(RecommenderBook(read_settings("cpuHalfLifeSeconds=600")))
     with capture_logs() as lines:
-        await recall(second, made.view, snapshots, observations, LOGGER)
+        await recall(second, made.view, snapshots, observations, GATE, LOGGER)
     (model,) = second.book.models.values()
     assert model.count == 42
     assert [line["reason"] for line in lines if line["event"] == "recommender_learns_anew"] == [
@@ -82,7 +86,7 @@ async def test_reports_that_have_all_expired_are_not_waited_for() -> None:
     made, observations = world(), MemoryObservationLog(keep=0)
     await report(made, observations, 3)
     rounds = RecommenderController()
-    recalling = asyncio.create_task(recall(rounds, made.view, None, observations, LOGGER))
+    recalling = asyncio.create_task(recall(rounds, made.view, None, observations, GATE, LOGGER))
     try:
         await until(recalling.done)
     finally:
@@ -96,7 +100,7 @@ async def test_without_a_recommendation_no_history_is_read() -> None:
     await report(made, observations, 3)
     bare = ManagerWorld()
     rounds = RecommenderController()
-    await recall(rounds, bare.view, None, observations, LOGGER)
+    await recall(rounds, bare.view, None, observations, GATE, LOGGER)
     assert rounds.book.models == {}
     assert rounds.book.position == (await observations.head()).last_seq
 
@@ -105,7 +109,7 @@ async def test_a_checkpoint_of_another_shape_is_passed_over_and_history_read_ins
     made, observations, snapshots = world(), MemoryObservationLog(), MemorySnapshotStore()
     await report(made, observations, 5)
     good = RecommenderController()
-    await recall(good, made.view, snapshots, observations, LOGGER)
+    await recall(good, made.view, snapshots, observations, GATE, LOGGER)
     await save_checkpoint(good, snapshots, rfc3339(made.now), LOGGER, code_version="t")
     saved = await snapshots.newest(CHECKPOINT_FOLD, schema_fingerprint=book_fingerprint())
     assert saved is not None
@@ -114,7 +118,7 @@ async def test_a_checkpoint_of_another_shape_is_passed_over_and_history_read_ins
         msgspec.structs.replace(saved, schema_fingerprint="older", state=(b"{}",), digest=state_digest([b"{}"]))
     )
     restarted = RecommenderController()
-    await recall(restarted, made.view, other, observations, LOGGER)
+    await recall(restarted, made.view, other, observations, GATE, LOGGER)
     assert restarted.book.models == good.book.models
 
 
@@ -144,7 +148,7 @@ async def test_a_log_that_is_away_is_told_once_and_asked_at_growing_intervals(mo
     rounds = RecommenderController()
     with capture_logs() as lines, monkeypatch.context() as patch:
         patch.setattr(asyncio, "sleep", slept)
-        await recall(rounds, made.view, None, observations, LOGGER)
+        await recall(rounds, made.view, None, observations, GATE, LOGGER)
     assert [line["event"] for line in lines] == ["recommender_history_away"]
     assert observations.asked == AWAY + 1
     assert delays[AWAY - 1] > 4 * delays[0]

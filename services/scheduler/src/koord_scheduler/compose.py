@@ -8,6 +8,7 @@ from koordcore.bus.factory import Bus
 from koordcore.bus.folds.foldable import Folded, FoldSource
 from koordcore.bus.folds.runner import FoldRunner
 from koordcore.bus.read.log_size import LogRoom, watch_log_size
+from koordcore.bus.read.report_gate import ReportGate
 from koordcore.ports.leadership import Leadership
 from koordcore.service.bus import leadership_of
 from koordcore.service.clock import SystemClock
@@ -164,7 +165,14 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
     # while this one saves a snapshot and ends its fold.
     shell.service.add(Component(name="fold", run=runner.run))
     shell.service.add(Component(name="snapshot", stop=runner.save_at_end))
-    reports = partial(follow_reports, state, runner.caught_up, bus.observations, shell.log, wakeup.set)
+    reports = partial(
+        follow_reports,
+        state,
+        runner.caught_up,
+        bus.observations,
+        ReportGate(shell.clock, runner.refusals),
+        wakeup.set,
+    )
     shell.service.add(Component(name="reports", run=reports))
     shell.service.add(Component(name="monitor", run=monitor.run))
     if bus.connection is not None:

@@ -5,11 +5,15 @@ from collections.abc import Sequence
 
 from koord_scheduler.shell.folding import follow_reports
 from koordcore.bus.adapters.memory import MemoryObservationLog
+from koordcore.bus.read.report_gate import ReportGate
+from koordcore.bus.refusals import Refusals
 from koordcore.events.envelope import AggregateRef, Origin, StoredEvent
 from koordcore.events.observation import NodeUsageReported, Usage
-from koordcore.service.telemetry.logging import logger
+from support.manual_clock import ManualClock
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod
 from support.until import until
+
+GATE = ReportGate(ManualClock(), Refusals("test"))
 
 LIMITED = """
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -59,9 +63,7 @@ async def test_report_that_arrives_while_the_newest_ones_are_read_is_not_missed(
     async def nodes_known() -> None:
         scheduler.follow()
 
-    following = asyncio.create_task(
-        follow_reports(scheduler.state, nodes_known, reports, logger("t"), changed=lambda: None)
-    )
+    following = asyncio.create_task(follow_reports(scheduler.state, nodes_known, reports, GATE, changed=lambda: None))
     await until(lambda: scheduler.state.log.observed == 4)
     following.cancel()
     log.add_pod(pod("p", {"cpu": "1"}))

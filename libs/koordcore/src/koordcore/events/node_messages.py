@@ -34,6 +34,7 @@ LONGEST_HEADER: Final = 1024  # Largest number of characters of a header's value
 LARGEST_NUMBER: Final = (1 << 63) - 1  # Largest absolute value of a number, which Postgres and a double can store
 
 _HEADERS: Final = (HEADER_ID, HEADER_CAUSATION, HEADER_CORRELATION, HEADER_ACTOR, HEADER_TRACEPARENT, HEADER_TRACESTATE)
+_SUSPICIOUS: Final = re.compile(rb"\\u0000|[0-9]{18}|[0-9][eE]")
 # The form in which all services write times (`koordcore.values.timestamps.rfc3339`), so that texts compare like times.
 _TIME: Final = re.compile(
     r"20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?Z"
@@ -67,10 +68,27 @@ def require_of_node(stored: StoredEvent, event: Event) -> None:
         raise InvalidInput("the id of the event", "", HEADER_ID)
     if not _is_time(stored.occurred_at):
         raise InvalidInput("an RFC 3339 time in UTC", stored.occurred_at[:LONGEST_NAME], HEADER_OCCURRED_AT)
+    stored.body.decode()
+    _require_storable_body(stored, event)
+
+
+def require_storable_report(stored: StoredEvent, event: Event) -> None:
+    """Check a usage report, which was decoded.
+
+    Raises:
+        InvalidInput: A text or a number in it is one that not every reader can store or compute with.
+    """
+    if len(stored.ref.id) > LONGEST_NAME:
+        raise InvalidInput(f"at most {LONGEST_NAME} characters", stored.ref.id[:LONGEST_NAME], "node")
+    _require_storable_body(stored, event)
+
+
+def _require_storable_body(stored: StoredEvent, event: Event) -> None:
     if b"\0" in stored.body:
         raise InvalidInput("a text without NUL", "NUL", "body")
-    stored.body.decode()
-    _require_storable(msgspec.to_builtins(event), "body")
+    # Most bodies contain nothing that could be too large, and the values need not be looked at.
+    if _SUSPICIOUS.search(stored.body):
+        _require_storable(msgspec.to_builtins(event), "body")
 
 
 def _is_time(text: str) -> bool:

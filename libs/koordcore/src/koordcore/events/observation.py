@@ -115,7 +115,7 @@ def usage_report(stored: StoredEvent) -> NodeUsageReported | None:
     Raises:
         UnreadableEvent: The event cannot be decoded, or its time cannot be compared: it is invalid or has no time zone.
     """
-    report = CATALOGUE.read(stored)
+    report = CATALOGUE.decode(stored)
     if not isinstance(report, NodeUsageReported):
         return None
     try:

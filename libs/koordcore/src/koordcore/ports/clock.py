@@ -30,6 +30,12 @@ class Clock(Protocol):
         """
         ...
 
+    def at_host(self, unix_seconds: float) -> float:
+        """Return the seconds since 1970 that this clock showed when the host's clock showed `unix_seconds`, for example
+        when the server stored a message. Infinity for a clock that moves by hand.
+        """
+        ...
+
     def real_seconds(self, seconds: float) -> float:
         """Return the number of real seconds that `seconds` of this clock last; infinity for a clock that moves by hand.
         Use it for time limits that something else measures, such as a server's TTL or `asyncio.timeout`.

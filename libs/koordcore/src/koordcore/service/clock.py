@@ -35,6 +35,9 @@ class SystemClock:
     def monotonic(self) -> float:
         return time.monotonic()
 
+    def at_host(self, unix_seconds: float) -> float:
+        return unix_seconds
+
     def real_seconds(self, seconds: float) -> float:
         return seconds
 
@@ -79,7 +82,10 @@ class ScaledClock:
 
     def unix(self) -> float:
         """Return the seconds since 1970: the origin of the run, plus the real seconds since then times the speed."""
-        return self.origin_unix + (time.time() - self.origin_real_unix) * self.speed
+        return self.at_host(time.time())
+
+    def at_host(self, unix_seconds: float) -> float:
+        return self.origin_unix + (unix_seconds - self.origin_real_unix) * self.speed
 
     def monotonic(self) -> float:
         return time.monotonic() * self.speed

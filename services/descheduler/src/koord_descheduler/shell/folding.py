@@ -13,9 +13,8 @@ from koordcore.bus.factory import Bus
 from koordcore.bus.folds.foldable import FoldSource
 from koordcore.bus.folds.runner import FoldRunner
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
+from koordcore.bus.read.report_gate import ReportGate
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.observation import usage_report
-from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.eventlog import ObservationLog
 from koordcore.service.clock import SystemClock
 from koordcore.service.telemetry.logging import Logger
@@ -78,35 +77,31 @@ def view_runner(
     )
 
 
-async def follow_reports(builder: ViewBuilder, observations: ObservationLog, logger: Logger) -> None:
+async def follow_reports(builder: ViewBuilder, observations: ObservationLog, gate: ReportGate) -> None:
     """Read the newest usage report of every node, then follow all further reports, until cancelled.
 
-    A report that is not valid is logged and skipped; then the node counts as silent. The nodes must be folded before.
+    A report that the gate passes over is skipped; then the node counts as silent. The nodes must be folded before.
     """
     # Before the newest reports: while they are read, a node that was read already may report again.
     head = await patiently(observations.head)
     newest = await patiently(lambda: observations.latest(builder.node_refs()))
-    await observe_all(builder, sorted(newest, key=lambda each: each.seq), logger)
+    await observe_all(builder, sorted(newest, key=lambda each: each.seq), gate, are_newest=True)
     async for batch in observations.follow(head.last_seq):
-        await observe_all(builder, batch, logger)
+        await observe_all(builder, batch, gate)
 
 
-async def observe_all(builder: ViewBuilder, reports: Sequence[StoredEvent], logger: Logger) -> None:
-    """Yield to other tasks in between. Reports that are not valid are logged and skipped."""
+async def observe_all(
+    builder: ViewBuilder, reports: Sequence[StoredEvent], gate: ReportGate, *, are_newest: bool = False
+) -> None:
+    """Yield to other tasks in between. Reports that the gate passes over are skipped. `are_newest`: whether these are
+    the newest reports, read out of turn, so that they count against no quota.
+    """
     for number, stored in enumerate(reports, start=1):
-        _observe(builder, stored, logger)
+        report = gate.read(stored, is_counted=not are_newest)
+        if report is not None:
+            builder.observe(stored.ref.id, report, stored.seq)
         if number % _REPORTS_AT_ONCE == 0:
             await asyncio.sleep(0)
-
-
-def _observe(builder: ViewBuilder, stored: StoredEvent, logger: Logger) -> None:
-    try:
-        report = usage_report(stored)
-    except UnreadableEvent as error:
-        logger.warning("report_unreadable", node=stored.ref.id, seq=stored.seq, reason=error.reason)
-        return
-    if report is not None:
-        builder.observe(stored.ref.id, report, stored.seq)
 
 
 PIECE: Final = 50

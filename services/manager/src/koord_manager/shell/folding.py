@@ -5,7 +5,7 @@ loaded into it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Final
 
 from koordcore.bus.client.connection import patiently
@@ -13,14 +13,17 @@ from koordcore.bus.factory import Bus
 from koordcore.bus.folds.foldable import Folded, FoldSource
 from koordcore.bus.folds.runner import FoldRunner
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
+from koordcore.bus.read.report_gate import ReportGate
+from koordcore.bus.refusals import Refusals, Refused
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent
-from koordcore.events.observation import NodeUsageReported, usage_report
-from koordcore.events.registry import UnreadableEvent
+from koordcore.events.nodestate import PodsEvictedByAgent, PodsStarted
+from koordcore.events.observation import NodeUsageReported, PodUsage
 from koordcore.ports.eventlog import ObservationLog
 from koordcore.service.clock import SystemClock
 from koordcore.service.telemetry.logging import Logger
 from koordcore.state import ClusterState
 from koordcore.state.cluster import schema_fingerprint
+from koordcore.state.pods_of_nodes import is_elsewhere, own_report
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.controllers.recommender.book import RecommenderBook
@@ -69,10 +72,12 @@ def view_runner(
     fold = ViewFold(view)
 
     async def folded(_fold: ViewFold, events: list[Folded]) -> None:
+        if runner.is_caught_up:
+            _tell_foreign(view, events, runner.refusals)
         await news(events)
         await asyncio.sleep(0)  # what has been received already is handed over without a pause
 
-    return FoldRunner(
+    runner = FoldRunner(
         "manager",
         bus.events,
         FoldSource(fold.fresh, fold.restore, schema_fingerprint()),
@@ -82,45 +87,63 @@ def view_runner(
         metrics=metrics,
         batch=FOLDED_AT_ONCE,
     )
+    return runner
+
+
+def _tell_foreign(view: ManagerView, events: Iterable[Folded], refusals: Refusals) -> None:
+    """Tell of nodes that want to evict, or say that they have started, pods that are on other nodes."""
+    for stored, event in events:
+        match event:
+            case PodsEvictedByAgent():
+                uids = [pod.uid for pod in event.pods]
+            case PodsStarted():
+                uids = event.pods
+            case _:
+                continue
+        if foreign := [uid for uid in uids if is_elsewhere(view.state, uid, stored.ref.id)]:
+            reason = f"{stored.type} names the pod {foreign[0]}, which is on another node"
+            refusals.note(stored.ref.id, Refused.FOREIGN_POD, stored.seq, reason)
 
 
 async def follow_reports(
-    view: ManagerView, book: RecommenderBook, observations: ObservationLog, logger: Logger
+    view: ManagerView, book: RecommenderBook, observations: ObservationLog, gate: ReportGate, logger: Logger
 ) -> None:
     """Read the newest usage report of every node, then follow all further reports, until cancelled.
 
-    A report that is not valid is skipped; then the batch resources of the node expire.
+    A report that the gate passes over is skipped; then the batch resources of the node expire.
 
     Args:
-        view: Gets the newest report of each node.
+        view: Gets the newest report of each node, without pods of other nodes.
         observations: The stream of reports.
     """
     newest = await patiently(lambda: observations.latest([AggregateRef("node", token) for token in view.nodes()]))
     for begin in range(0, len(newest), REPORTS_AT_ONCE):
         for stored in newest[begin : begin + REPORTS_AT_ONCE]:
-            _observe(view, None, stored, logger)
+            _observe(view, None, stored, gate, logger)
         await asyncio.sleep(0)
     async for batch in observations.follow(book.position, batch=REPORTS_AT_ONCE):
         for stored in batch:
-            _observe(view, book, stored, logger)
+            _observe(view, book, stored, gate, logger)
         await asyncio.sleep(0)
 
 
-def _observe(view: ManagerView, book: RecommenderBook | None, stored: StoredEvent, logger: Logger) -> None:
-    report = read_report(stored, logger)
+def _observe(
+    view: ManagerView, book: RecommenderBook | None, stored: StoredEvent, gate: ReportGate, logger: Logger
+) -> None:
+    node = stored.ref.id
+    report = gate.read(stored, is_counted=book is not None)
     if report is not None:
-        view.observe(stored.seq, stored.ref.id, report)
+        own, foreign = own_report(view.state, node, report, view.uid_of)
+        if foreign and book is not None:
+            gate.refusals.note(node, Refused.FOREIGN_POD, stored.seq, foreign_reason(foreign[0], len(foreign)))
+        view.observe(stored.seq, node, own)
         if book is not None:
-            learn(view, book, stored, report, logger)
+            learn(view, book, stored, own, logger)
 
 
-def read_report(stored: StoredEvent, logger: Logger) -> NodeUsageReported | None:
-    """Return the usage report in an event of the observations stream, or None if it is another event or not valid."""
-    try:
-        return usage_report(stored)
-    except UnreadableEvent as error:
-        logger.warning("report_unreadable", node=stored.ref.id, seq=stored.seq, reason=error.reason)
-        return None
+def foreign_reason(first: PodUsage, count: int) -> str:
+    more = f" and {count - 1} more" if count > 1 else ""
+    return f"it reports the usage of {first.namespace}/{first.name}{more}, which is not on this node"
 
 
 def learn(
@@ -128,6 +151,6 @@ def learn(
 ) -> None:
     """Let the recommender learn from a report. An error is logged, and the samples that were learned before it stay."""
     try:
-        book.observe(view, stored.seq, report)
+        book.observe(view, stored.seq, stored.ref.id, report)
     except Exception as error:  # noqa: BLE001 - one node's report must not end the intake of all
         logger.error("report_not_learned", node=stored.ref.id, seq=stored.seq, error=f"{type(error).__name__}: {error}")

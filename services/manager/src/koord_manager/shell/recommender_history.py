@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from koordcore.bus.client.connection import NoAnswer, NotConnected
+from koordcore.bus.read.report_gate import ReportGate
 from koordcore.ports.eventlog import ObservationLog
 from koordcore.ports.snapshots import Snapshot, SnapshotStore, state_digest
 from koordcore.protocol.recommendations import PLURAL
@@ -19,7 +20,7 @@ from koordcore.values import codec
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.controllers.recommender.book import CHECKPOINT_FOLD, book_fingerprint
 from koord_manager.domain.controllers.recommender.controller import RecommenderController
-from koord_manager.shell.folding import REPORTS_AT_ONCE, learn, read_report
+from koord_manager.shell.folding import REPORTS_AT_ONCE, learn
 
 CHECKPOINT_SECONDS: Final = 600
 _PAUSES: Final = (1.0, 30.0)
@@ -31,6 +32,7 @@ async def recall(
     view: ManagerView,
     snapshots: SnapshotStore | None,
     observations: ObservationLog,
+    gate: ReportGate,
     logger: Logger,
 ) -> None:
     """Load the recommender's newest checkpoint and learn from the reports after it.
@@ -66,7 +68,7 @@ async def recall(
     if book.position < head.last_seq and not head.is_empty and view.customs(PLURAL):
         async for batch in observations.follow(book.position, batch=REPORTS_AT_ONCE):
             for stored in batch:
-                report = read_report(stored, logger)
+                report = gate.read(stored)
                 if report is not None:
                     learn(view, book, stored, report, logger)
             await asyncio.sleep(0)

@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 from koordcore.bus.client.connection import patiently
+from koordcore.bus.read.report_gate import ReportGate
 from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
 from koordcore.events.objects import CustomObjectDeleted, plural_of
 from koordcore.events.pod import PodPlaced, PodReallocated, PodReleased
-from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.eventlog import ObservationLog
 from koordcore.service.clock import SystemClock
-from koordcore.service.telemetry.logging import Logger, logger
+from koordcore.service.telemetry.logging import logger
 
 from koord_scheduler.domain.loop.folding.log import fold, fold_report, skip
 from koord_scheduler.domain.loop.state.state import SchedulerState
@@ -113,11 +113,11 @@ async def follow_reports(
     state: SchedulerState,
     nodes_known: Callable[[], Awaitable[None]],
     observations: ObservationLog,
-    logger: Logger,
+    gate: ReportGate,
     changed: Callable[[], None],
 ) -> None:
     """Fold the newest usage report of every node, and then every further report, until the task is cancelled. A report
-    that cannot be decoded is logged and skipped. The node then counts as one without a report until its next one.
+    that the gate passes over is skipped. The node then counts as one without a report until its next one.
     `changed`: called after every batch of reports.
     """
     await nodes_known()
@@ -127,16 +127,14 @@ async def follow_reports(
     newest = await patiently(lambda: observations.latest(nodes))
     for stored in sorted(newest, key=lambda each: each.seq):
         if stored.seq <= head.last_seq:  # a later one is followed, in its turn: an earlier one would be passed over
-            _observe(state, stored, logger)
+            _observe(state, stored, gate, is_counted=False)
     changed()
     async for batch in observations.follow(head.last_seq):
         for stored in batch:
-            _observe(state, stored, logger)
+            _observe(state, stored, gate)
         changed()
 
 
-def _observe(state: SchedulerState, stored: StoredEvent, logger: Logger) -> None:
-    try:
+def _observe(state: SchedulerState, stored: StoredEvent, gate: ReportGate, *, is_counted: bool = True) -> None:
+    if gate.read(stored, is_counted=is_counted) is not None:
         fold_report(state, stored)
-    except UnreadableEvent as error:
-        logger.warning("report_unreadable", node=stored.ref.id, seq=stored.seq, reason=error.reason)

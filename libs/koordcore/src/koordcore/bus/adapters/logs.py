@@ -19,6 +19,7 @@ from koordcore.bus.names import BusNames
 from koordcore.bus.read.feed import DEFAULTS, FollowerSettings
 from koordcore.bus.read.follower import Follower
 from koordcore.bus.read.stream_reader import StreamReader
+from koordcore.bus.setup.streams import LARGEST_REPORT
 from koordcore.bus.write.append import PUBLISH_SECONDS, Appender
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, StoredEvent
@@ -137,7 +138,8 @@ class JetStreamObservationLog:
         new = CATALOGUE.seal([Draft(ref, event, 0)], origin)[0]
         subject, header = self._names.subject(self._class, ref), encode_headers(new.headers)
         size = len(header) + len(new.body)
-        if size > self._connection.max_payload:
+        most = self._connection.max_payload
+        if size > (min(most, LARGEST_REPORT) if self._class == "obs" else most):
             self._drop("too-large")
             self._tell_too_large(subject, size)
             return

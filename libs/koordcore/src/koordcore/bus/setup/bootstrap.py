@@ -25,7 +25,15 @@ MINIMUM_VERSION = (2, 12, 0)
 # Fields that may change on an existing stream. `max_bytes` only grows: a full stream then accepts messages again. A new
 # `compression` concerns new files; the server reads both kinds.
 SAFE_FIELDS = frozenset(
-    {"compression", "description", "max_bytes", "duplicate_window", "num_replicas", "max_msgs_per_subject"}
+    {
+        "compression",
+        "description",
+        "max_bytes",
+        "duplicate_window",
+        "num_replicas",
+        "max_msgs_per_subject",
+        "max_msg_size",
+    }
 )
 
 _ABSENT_MEANS: dict[str, Any] = {"compression": "none", "description": ""}

@@ -12,6 +12,7 @@ from koordcore.bus.names import BusNames
 
 _SECOND = 1_000_000_000
 MIB = 1024 * 1024
+LARGEST_REPORT = 256 * 1024  # bytes of a usage report: that of a node with 250 pods has 100 KiB
 _ROOM = 2360 * MIB  # a server with the default sizes offers 8 GiB
 MINUTE = 60
 HOUR = 60 * MINUTE
@@ -61,6 +62,7 @@ class StreamSpec:
     discard: str = "old"  # If the stream is full, drop the "old" messages, or refuse the "new" one
     max_age_seconds: int = 0
     max_msgs_per_subject: int = -1
+    max_msg_size: int = -1  # Largest size of a message, headers included
     duplicate_window_seconds: int = 120  # Time in which a second message with the same id is not stored
     allow_direct: bool = False
     allow_atomic: bool = False
@@ -98,7 +100,7 @@ class StreamSpec:
             "compression": self.compression,
             "max_msgs": -1,
             "max_consumers": -1,
-            "max_msg_size": -1,
+            "max_msg_size": self.max_msg_size,
         }
         if self.republish is not None:
             config["republish"] = {"src": self.republish.source, "dest": self.republish.destination}
@@ -119,7 +121,9 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
             subjects=(f"koord.{c}.obs.>",),
             max_bytes=limits.obs,
             max_age_seconds=2 * HOUR,
-            max_msgs_per_subject=360,
+            # One node's newest reports fill 45 MiB at most, so it cannot push the reports of others out of the stream.
+            max_msgs_per_subject=180,
+            max_msg_size=LARGEST_REPORT,
             allow_direct=True,
         ),
         StreamSpec(

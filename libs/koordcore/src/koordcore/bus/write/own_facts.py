@@ -14,7 +14,7 @@ from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.stream_reader import StreamReader, newest_of
 from koordcore.bus.write.append import Appender
-from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
+from koordcore.events.envelope import HEADER_COPIED, AggregateRef, NewEvent, StoredEvent
 from koordcore.ports.eventlog import AppendOutcome
 from koordcore.values.override import override
 
@@ -55,6 +55,9 @@ class _LastOnlyReader(StreamReader):
             return None
         headers, body = found
         seq = int(headers.pop("Nats-Sequence"))
+        # The server adds where the message is stored. With such a header, a message in the log would be no fact.
+        for name in ("Nats-Stream", HEADER_COPIED, "Nats-Time-Stamp"):
+            headers.pop(name, None)
         kind, _, id_ = subject.removeprefix(self._own_prefix).partition(".")
         return StoredEvent(seq, AggregateRef(kind, id_), headers, body)
 

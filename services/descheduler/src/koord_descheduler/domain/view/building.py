@@ -24,6 +24,7 @@ from koordcore.protocol.storage import PersistentVolumeClaim
 from koordcore.state import ClusterState, aggregates
 from koordcore.state.aggregates import NodePolicyState, PodSpecState, PodState, policy_annotations, policy_resources
 from koordcore.state.index import CustomObjects, NewestReports, PodIndex, PodKeys, priority_classes
+from koordcore.state.pods_of_nodes import own_report
 from koordcore.values.allocation import NOTHING
 from koordcore.values.invalid import InvalidInput
 
@@ -171,11 +172,13 @@ class ViewBuilder:
         self.state.skip(seq)
 
     def observe(self, node: str, report: NodeUsageReported, position: int) -> None:
-        """Store the newest usage report of a node, by its subject token. No-op if nothing was measured yet.
+        """Store the newest usage report of a node, by its subject token, without the pods of other nodes. No-op if
+        nothing was measured yet.
 
         `position`: that of the report in the stream of observations.
         """
-        metric = metric_of_report(report, position)
+        own, _ = own_report(self.state, node, report, self._index.named)
+        metric = metric_of_report(own, position)
         if metric is not None:
             self._metrics.put(node, metric, self.state)
 

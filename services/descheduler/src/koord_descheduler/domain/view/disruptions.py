@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from koordcore.protocol import keys
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import EvictionState, NodeAgentState
+from koordcore.state.pods_of_nodes import is_foreign
 from koordcore.stories.disruptions import Cause, cause_of
 
 from koord_descheduler.domain.view.nodes import NodeView
@@ -56,7 +57,11 @@ class Disruptions:
 def disruptions_of(state: ClusterState, nodes: Iterable[NodeView]) -> Disruptions:
     """Pods that an agent evicts count from its own fact on, before the manager requests their eviction."""
     leaving = {
-        uid: Cause.AGENT for agent in state.of_kind(NodeAgentState).values() if agent.evicting for uid in agent.evicting
+        uid: Cause.AGENT
+        for token, agent in state.of_kind(NodeAgentState).items()
+        if agent.evicting
+        for uid in agent.evicting
+        if not is_foreign(state, uid, token)
     }
     leaving |= {uid: cause_of(eviction.request) for uid, eviction in state.of_kind(EvictionState).items()}
     return Disruptions(

@@ -329,6 +329,10 @@ class ManagerView:
         spec = self.state.of_kind(PodSpecState).get(uid) if uid else None
         return (uid, spec) if uid and spec else None
 
+    def uid_of(self, namespace: str, name: str) -> str | None:
+        """Return the uid of the pod with this name that changed last, or None if no such pod exists."""
+        return self._pods.named(namespace, name)
+
     def workload(self, kind: str, namespace: str, name: str) -> tuple[str, WorkloadState] | None:
         """Return uid and folded state of a workload by name, or None if no such workload was observed."""
         uid = self._workload_uids.get((kind, namespace, name))

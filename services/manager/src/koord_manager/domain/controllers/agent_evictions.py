@@ -10,6 +10,7 @@ Source:
 from koordcore.events.envelope import AggregateRef, Draft, name_from_token
 from koordcore.events.gateway import PodEvictionRequested
 from koordcore.state.aggregates import EvictionState, NodeAgentState, PodSpecState
+from koordcore.state.pods_of_nodes import is_foreign
 
 from koord_manager.domain.cluster.view import ManagerView
 
@@ -20,7 +21,7 @@ REASON = "Evicted"
 def agent_requests(view: ManagerView, token: str) -> list[Draft]:
     """Return the fact `PodEvictionRequested` for each existing pod that the agent of a node reported as evicted.
 
-    Pods with an eviction request are left out.
+    Pods with an eviction request are left out, and pods of other nodes: an agent may end those of its node only.
     """
     requested, specs = view.state.of_kind(EvictionState), view.state.of_kind(PodSpecState)
     agent = view.state.of_kind(NodeAgentState).get(token)
@@ -28,6 +29,8 @@ def agent_requests(view: ManagerView, token: str) -> list[Draft]:
     for uid, reason in agent.evicting.items() if agent is not None else ():
         spec = specs.get(uid)
         if spec is None or uid in requested or spec.object.metadata.deletion_timestamp is not None:
+            continue
+        if is_foreign(view.state, uid, token):
             continue
         meta = spec.object.metadata
         event = PodEvictionRequested(

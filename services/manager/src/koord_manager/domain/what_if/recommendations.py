@@ -273,7 +273,7 @@ class RecommendationDecisions:
             self._taken += 1
             if report.seq > self._book.position:
                 try:
-                    self._book.observe(self.view, report.seq, report.event)
+                    self._book.observe(self.view, report.seq, report.node, report.event)
                 except Exception:  # noqa: BLE001, S112 - what a report says wrongly ends it here as it did there
                     continue
 

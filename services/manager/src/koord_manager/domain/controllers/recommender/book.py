@@ -16,6 +16,7 @@ from koordcore.events.observation import ContainerUsage, NodeUsageReported, PodU
 from koordcore.protocol.objects import Container, Pod
 from koordcore.protocol.pod_resources import is_sidecar
 from koordcore.state.aggregates import PodSpecState
+from koordcore.state.pods_of_nodes import is_foreign
 from koordcore.values import codec
 from koordcore.values.codec import schema_digest
 from koordcore.values.decaying_histogram import DecayingHistogram
@@ -81,10 +82,11 @@ class RecommenderBook:
         self.models: dict[ModelKey, ContainerModel] = {}
         self._of_target: dict[tuple[str, str], dict[str, ContainerModel]] | None = None
 
-    def observe(self, view: ManagerView, position: int, report: NodeUsageReported) -> None:
-        """Learn from one usage report: add a sample for each container of a pod that a Recommendation selects.
+    def observe(self, view: ManagerView, position: int, node: str, report: NodeUsageReported) -> None:
+        """Learn from one usage report: add a sample for each container of a pod that a Recommendation selects and that
+        is on the reporting node.
 
-        `position` is that of the report in the stream of observations.
+        `position` is that of the report in the stream of observations, `node` the token of the node that reports.
         """
         self.position = max(self.position, position)
         self.targets.refresh(view)
@@ -93,7 +95,7 @@ class RecommenderBook:
             found = view.pod(sample.namespace, sample.name) if not sample.uid else None
             uid = found[0] if found else sample.uid
             targets = self.targets.of_pod(view, uid)
-            if not targets:
+            if not targets or is_foreign(view.state, uid, node):
                 continue
             if at is None:
                 at = datetime.fromisoformat(report.updated_at).timestamp()
