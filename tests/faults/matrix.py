@@ -89,6 +89,11 @@ def cases() -> Iterator[Case]:
                 yield Case(row, when, index)
 
 
+def cases_of_three() -> Iterator[Case]:
+    """The cases for three servers: with the index after a clean stop and under load, without it after other ends."""
+    return (case for case in cases() if case.index == (case.when in (When.STOPPED, When.LOAD)))
+
+
 def is_short(case: Case) -> bool:
     """Whether `make test` has the case."""
     return case.when is When.KILLED and not case.index

@@ -4,28 +4,15 @@ A test writes facts and knows which ones the log has acknowledged. A fold that f
 and one that begins with the first fact are compared with them: after the fault, and again after others have appended.
 """
 
-import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from faults.matrix import Case, cases, is_short
-from support.faults.damaged_log import Prepared, prepare, run_case
-from support.servers import run_now
+from faults.matrix import Case, cases, cases_of_three, is_short
+from support.faults.damaged_log import Prepared, run_case
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow]
-
-
-def prepared_log(replicas: int) -> Generator[Prepared]:
-    """A store that the cases of this worker copy."""
-    with tempfile.TemporaryDirectory(prefix="koord-faults-") as folder:
-        yield run_now(prepare(Path(folder), replicas))
-
-
-@pytest.fixture(scope="session")
-def one_server() -> Iterator[Prepared]:
-    """The store of one server."""
-    yield from prepared_log(1)
 
 
 def parameters() -> Iterator[object]:
@@ -34,7 +21,17 @@ def parameters() -> Iterator[object]:
         yield pytest.param(case, id=str(case), marks=() if is_short(case) else pytest.mark.deep)
 
 
-@pytest.mark.parametrize("case", parameters())
+@pytest.mark.parametrize("case", list(parameters()))
 async def test_no_fold_is_ready_with_another_state(one_server: Prepared, tmp_path: Path, case: Case) -> None:
     result = await run_case(one_server, case.damage, case.when, tmp_path)
+    assert result.outcome in case.allowed, f"{case}: {result.outcome}\n{result}"
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["one server", "all servers"])
+@pytest.mark.parametrize("case", [pytest.param(case, id=str(case)) for case in cases_of_three()])
+@pytest.mark.deep
+async def test_a_damaged_copy_of_three_misleads_nobody(
+    three_servers_store: Prepared, tmp_path: Path, case: Case, alone: bool
+) -> None:
+    result = await run_case(three_servers_store, replace(case.damage, alone=alone), case.when, tmp_path)
     assert result.outcome in case.allowed, f"{case}: {result.outcome}\n{result}"

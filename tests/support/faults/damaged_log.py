@@ -166,12 +166,14 @@ class Damage:
         to: Changes the files in the folder of messages. Its second argument is the older copy of this folder.
         keeps_index: Whether `index.db` stays. The server then believes it where it can.
         alone: Whether only the damaged server is stopped or killed. Else all are, as by a power cut.
+        stream: Name of the stream whose files change.
     """
 
     name: str
     to: Callable[[Path, Path], None]
     keeps_index: bool = True
     alone: bool = False
+    stream: str = NAMES.ev
 
 
 @dataclass(slots=True)
@@ -203,6 +205,22 @@ async def run_case(prepared: Prepared, damage: Damage, when: When, folder: Path)
     return case.result
 
 
+@contextlib.asynccontextmanager
+async def running_copy(prepared: Prepared, folder: Path) -> AsyncGenerator[Bus]:
+    """A bus on servers with a copy of the prepared store."""
+    shutil.copytree(prepared.folder, folder, ignore=shutil.ignore_patterns("older", "*.log"), dirs_exist_ok=True)
+    servers = Servers(folder, prepared.replicas)
+    await servers.start()
+    try:
+        connection = await _connected(servers.urls)
+        try:
+            yield bus_on(connection, NAMES, follower=FOLLOWER)
+        finally:
+            await connection.drain_and_close()
+    finally:
+        await servers.kill()
+
+
 class _Case:
     def __init__(self, prepared: Prepared, damage: Damage, folder: Path) -> None:
         self.servers = Servers(folder, prepared.replicas)
@@ -216,7 +234,7 @@ class _Case:
     async def running(self) -> AsyncGenerator[None]:
         """The servers run, and a fold follows the log."""
         await self.servers.start()
-        self._messages = messages_of(self.servers.damaged.config.directory, NAMES.ev)
+        self._messages = messages_of(self.servers.damaged.config.directory, self._damage.stream)
         self._connection = await _connected(self.servers.urls)
         self._bus = bus_on(self._connection, NAMES, follower=FOLLOWER)
         self._live = Fold("live", self._bus)
