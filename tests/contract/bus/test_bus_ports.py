@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
-from koordcore.bus.adapters import logs, snapshots
+from koordcore.bus.adapters import logs
 from koordcore.bus.adapters.desired import JetStreamPushFeed
 from koordcore.bus.adapters.logs import JetStreamObservationLog
 from koordcore.bus.adapters.snapshots import JetStreamSnapshotStore
@@ -14,6 +14,7 @@ from koordcore.bus.client.connection import ConnectionSettings, NoAnswer, patien
 from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import Bus, bus_on, memory_bus
 from koordcore.bus.metrics import BusMetrics
+from koordcore.bus.read import direct
 from koordcore.bus.read.stream_reader import StreamReader, api
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
@@ -300,7 +301,7 @@ async def test_a_server_that_answers_no_more_while_snapshots_are_read_is_told_an
     assert await store.sequences("f") == [7]
     proxy.swallow = True
     with monkeypatch.context() as patched:
-        patched.setattr(snapshots, "SILENT_SECONDS", 0.1)
+        patched.setattr(direct, "SILENT_SECONDS", 0.1)
         with pytest.raises(NoAnswer, match="koord_snap"):
             await store.newest("f", schema_fingerprint="v1")
     proxy.swallow = False

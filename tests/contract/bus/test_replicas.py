@@ -22,7 +22,7 @@ from support.bus.bus_worlds import SMALL, sealed
 from support.bus.installed_server import koord
 from support.bus.nats_cluster import NatsCluster
 from support.servers import server_directory
-from support.until import until
+from support.until import DEADLINE_SECONDS, until
 
 pytestmark = pytest.mark.nats
 
@@ -106,11 +106,25 @@ async def test_every_server_of_a_cluster_has_the_same_copy_until_the_bytes_of_on
                 await victim.start()
                 await cluster.wait_ready()
                 damaged = await copies_of(connection)
+                followed = await _all_facts(connection)
             finally:
                 await connection.drain_and_close()
 
     assert "differ in the positions 0 to 999" in difference(damaged)
-    assert {copy.server for copy in damaged if copy.blocks != copies[0].blocks} == {victim.config.name}
+    (wrong,) = [copy for copy in damaged if copy.blocks != copies[0].blocks]
+    assert victim.config.name in wrong.server
+    assert [len(each) for each in wrong.missing] == [1]
+    assert followed == list(range(1, FACTS + 1)), "a reader finds what one server has lost at the others"
+
+
+async def _all_facts(connection: BusConnection) -> list[int]:
+    """Read the log 20 times: any of the three servers may answer."""
+    log, found = bus_on(connection, NAMES).events, list[int]()
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        for _ in range(20):
+            found = [event.seq async for batch in log.history(0, FACTS) for event in batch]
+            assert len(found) == FACTS
+    return found
 
 
 async def test_the_auditor_reads_the_one_copy_of_a_single_server() -> None:

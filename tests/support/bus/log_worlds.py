@@ -26,10 +26,8 @@ from support.bus.nats_cluster import NatsCluster
 from support.until import DEADLINE_SECONDS
 
 _clusters = itertools.count(1)
-FAST = FollowerSettings(
-    heartbeat_seconds=0.2, silence_seconds=0.6, request_seconds=2, went_back_seconds=DEADLINE_SECONDS
-)
-"""A silent consumer is made again soon. A new leader that is behind is waited for."""
+FAST = FollowerSettings(silence_seconds=0.6, went_back_seconds=DEADLINE_SECONDS, idle_seconds=1.0)
+"""Who hears nothing asks again soon. A new leader that is behind is waited for."""
 
 
 class LogWorld(Protocol):

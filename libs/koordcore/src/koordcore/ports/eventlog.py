@@ -103,6 +103,75 @@ class HistoryGone(Exception):
         self.first_seq = first_seq
 
 
+_REMEDY: Final = "stop the services, and see docs/runbook.md, 'Facts are lost'"
+
+
+class FactsMissing(Exception):
+    """The log does not have facts that it must have. The message names their positions."""
+
+    def __init__(self, missing: Sequence[range]) -> None:
+        super().__init__(f"positions must be consecutive, {missing_text(missing)}")
+        self.missing = missing  # Positions of the missing facts, ascending
+
+
+def missing_text(missing: Sequence[range]) -> str:
+    """`missing` must have an entry."""
+    shown = ", ".join(f"{each.start}" if len(each) == 1 else f"{each.start} to {each.stop - 1}" for each in missing[:3])
+    more = ", ..." if len(missing) > 3 else ""
+    return f"got none at {shown}{more}: {sum(map(len, missing)):,} facts are lost"
+
+
+class LogShorter(HistoryGone):
+    """The log ends before the requested position: it has lost its end, or it is another log."""
+
+    def __init__(self, after: int, last_seq: int) -> None:
+        Exception.__init__(
+            self,
+            f"the log ends at {last_seq}, but this reader has its facts up to {after}: the facts {last_seq + 1} to"
+            f" {after} are lost, or it is another log; {_REMEDY}",
+        )
+        self.after = after
+        self.first_seq = last_seq + 1
+
+
+class LogDamaged(FactsMissing):
+    """A reader came to a fact that the log has lost, or that no server can read. Positions are consecutive, except for
+    a trimmed beginning and what a restore left out.
+
+    Args:
+        expected: Position of the first fact that is missing.
+        got: Position of the next fact that can be read; None if none can.
+        last: Position of the newest fact.
+    """
+
+    def __init__(self, expected: int, got: int | None, last: int) -> None:
+        super().__init__([range(expected, last + 1 if got is None else got)])
+        self.args = (f"expected the fact {expected}, got {'nothing' if got is None else got}: {self}; {_REMEDY}",)
+        self.expected = expected
+        self.got = got
+
+
+class LogChanged(Exception):
+    """The log has another fact at a position than the one that a reader had there: it has lost its end and grown again,
+    or it is another log.
+
+    Args:
+        position: Position of the fact.
+        known: Id of the fact that the reader had.
+        found: Id of the fact that the log has now.
+    """
+
+    def __init__(self, position: int, known: str, found: str) -> None:
+        super().__init__(
+            f"the fact {position} was {known}, and is {found or 'missing'} now: the log has lost facts and has grown"
+            f" again, or it is another log; {_REMEDY}"
+        )
+        self.position = position
+
+
+LOG_FAULTS: Final = (LogDamaged, LogChanged, LogShorter)  # The log is not what it was. A person has to mend it.
+
+
 class EventLog(Protocol):
     """The log of facts of one cluster. Methods may be called concurrently, but only one append per aggregate at a
     time.
@@ -132,6 +201,10 @@ class EventLog(Protocol):
         """Return the newest event of one aggregate; None if it has none. The stream's leader answers."""
         ...
 
+    async def at(self, seq: int) -> StoredEvent | None:
+        """Return the event at a position; None if the stream does not have it. The stream's leader answers."""
+        ...
+
     async def head(self) -> LogHead:
         """Return the bounds of the stream. The stream's leader answers."""
         ...
@@ -140,7 +213,7 @@ class EventLog(Protocol):
         self, after: int, *, kinds: Sequence[str] | None = None, batch: int = 500
     ) -> AsyncIterator[list[StoredEvent]]:
         """Iterate over batches of events with a sequence above `after`, in order and without gaps, forever. After a
-        reconnect, a gap or a missed heartbeat, it continues behind the last delivered event.
+        reconnect or silence, it continues behind the last delivered event.
 
         Args:
             after: Sequence of the last event that the caller has; 0 for none.
@@ -148,7 +221,9 @@ class EventLog(Protocol):
             batch: Largest number of events in a batch. A batch is never empty.
 
         Raises:
-            HistoryGone: Events after `after` were deleted from the log.
+            HistoryGone: Events after `after` were deleted from the log; `LogShorter`: the log ends before `after`.
+            LogDamaged: The log has lost events after `after`, or cannot read them.
+            LogChanged: The log has another event at the position of the last delivered one.
         """
         ...
 
@@ -165,7 +240,7 @@ class EventLog(Protocol):
             batch: Largest number of events in a batch.
 
         Raises:
-            HistoryGone: Events after `after` were deleted from the log.
+            HistoryGone: As `follow`, and its other errors likewise.
         """
         ...
 

@@ -118,7 +118,7 @@ async def _in_log(services: Iterable[str], var: Path | None) -> dict[str, LeaseR
     from koordcore.service.leader.lease_kv import KvLeaseStore, lease_key
 
     async with open_log(var) as log:
-        js = log.connection.client.jetstream()  # pyright: ignore[reportUnknownMemberType]  untyped keyword options
+        js = log.connection.client.jetstream(prefix=log.connection.api_prefix)  # pyright: ignore[reportUnknownMemberType]  untyped keyword options
         stores = {
             service: KvLeaseStore(js, bucket=log.names.leader_bucket, key=lease_key(service), ttl_real_seconds=None)
             for service in services

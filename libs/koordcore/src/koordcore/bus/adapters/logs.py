@@ -48,6 +48,7 @@ class JetStreamEventLog:
             stream=names.ev,
             prefix=names.prefix("ev"),
             reader=self._reader,
+            pushes=f"{names.prefix('push')}>",
             metrics=metrics,
             settings=follower,
         )
@@ -65,13 +66,16 @@ class JetStreamEventLog:
     async def last_of(self, ref: AggregateRef) -> StoredEvent | None:
         return await self._reader.last_of(self._names.subject("ev", ref))
 
+    async def at(self, seq: int) -> StoredEvent | None:
+        return await self._reader.at(seq)
+
     async def head(self) -> LogHead:
         return await self._reader.head()
 
     def follow(
         self, after: int, *, kinds: Sequence[str] | None = None, batch: int = 500
     ) -> AsyncIterator[list[StoredEvent]]:
-        """Yield batches of all later events forever, through a consumer that is created again after each failure."""
+        """Yield batches of all later events forever."""
         return self._follower.follow(after, kinds=kinds, batch=batch)
 
     def history(

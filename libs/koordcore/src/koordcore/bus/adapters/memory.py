@@ -161,6 +161,9 @@ class MemoryEventLog:
     async def last_of(self, ref: envelope.AggregateRef) -> envelope.StoredEvent | None:
         return self.log.last_of(ref)
 
+    async def at(self, seq: int) -> envelope.StoredEvent | None:
+        return next(iter(self.log.between(seq - 1, min(seq, self.log.last_seq), None, 1)), None)
+
     async def head(self) -> eventlog.LogHead:
         return eventlog.LogHead(self.log.first_seq, self.log.last_seq)
 
@@ -196,7 +199,7 @@ class MemoryEventLog:
         if position + 1 < self.log.first_seq:
             raise eventlog.HistoryGone(position, self.log.first_seq)
         if position > self.log.last_seq:
-            raise eventlog.HistoryGone(position, self.log.last_seq + 1)
+            raise eventlog.LogShorter(position, self.log.last_seq)
 
 
 class MemoryObservationLog:

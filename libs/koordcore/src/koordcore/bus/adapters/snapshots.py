@@ -6,7 +6,9 @@ Source: event-bus spec, 2 (koord_snap), 6.
 """
 
 import asyncio
+import base64
 import contextlib
+import hashlib
 import io
 import logging
 from collections.abc import Generator, Iterator
@@ -17,18 +19,20 @@ import msgspec
 from nats.errors import ConnectionClosedError
 from nats.errors import Error as NatsError
 from nats.js.client import JetStreamContext
-from nats.js.errors import BadObjectMetaError, DigestMismatchError, NotFoundError
-from nats.js.manager import JetStreamManager
+from nats.js.errors import NotFoundError
 from nats.js.object_store import ObjectStore
 
-from koordcore.bus.client.connection import BusConnection, NoAnswer
+from koordcore.bus.client.connection import BusConnection, NoAnswer, NotConnected
 from koordcore.bus.names import BusNames
+from koordcore.bus.read.direct import messages_of
 from koordcore.ports.snapshots import KEPT_SNAPSHOTS, Snapshot, is_usable
 
 log = logging.getLogger("koordcore.bus")
 
-# Time without a byte after which a read is given up. The library itself waits without end.
-SILENT_SECONDS: Final = 15.0
+# Attempts to read a snapshot whose pieces are not all there, because a server may be behind, and the pause between.
+_ATTEMPTS: Final = 3
+_PAUSE_SECONDS: Final = 0.3
+_PIECES_AT_ONCE: Final = 32  # Number of pieces of 128 KiB in one request
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Snapshot).decode
@@ -68,20 +72,22 @@ def _parts(snapshot: Snapshot) -> Iterator[bytes]:
     yield from chain(map(_encode, snapshot.state))
 
 
-class _SnapshotStream(JetStreamContext):
-    """A subscription that knows its stream. The library would look it up, which needs a permission."""
+class _Entry(msgspec.Struct):
+    """An entry of the object store, as far as a reader needs it."""
 
-    stream = ""
+    name: str
+    nuid: str = ""  # Part of the subject of its pieces
+    size: int = 0
+    chunks: int = 0
+    digest: str | None = None  # `SHA-256=` and the digest in URL-safe base64
+    deleted: bool | None = None
 
-    @property
-    def _jsm(self) -> JetStreamManager:
-        return self
 
-    async def find_stream_name_by_subject(self, subject: str) -> str:
-        """Return the name of the stream with snapshots, for every subject. The NATS client then sends no request for
-        it.
-        """
-        return self.stream
+_decode_entry = msgspec.json.Decoder(_Entry).decode
+
+
+class UnreadableSnapshot(Exception):
+    """The pieces of a snapshot are gone, or have changed."""
 
 
 class JetStreamSnapshotStore:
@@ -90,7 +96,6 @@ class JetStreamSnapshotStore:
     def __init__(self, connection: BusConnection, names: BusNames) -> None:
         self._connection = connection
         self._names = names
-        self._opened: ObjectStore | None = None
 
     async def save(self, snapshot: Snapshot) -> None:
         """Store the snapshot as the object `<fold>/<seq>`. If the fold has more than five, delete the oldest ones."""
@@ -104,13 +109,9 @@ class JetStreamSnapshotStore:
     async def delete_after(self, position: int) -> None:
         """Delete the snapshots of all folds that contain events after a position."""
         store = await self._store()
-        try:
-            entries = await store.list()
-        except NotFoundError:
-            return
-        for entry in entries:
-            seq = (entry.name or "").rpartition("/")[2]
-            if entry.name and not entry.deleted and seq.isdigit() and int(seq) > position:
+        for entry in await self._entries():
+            seq = entry.name.rpartition("/")[2]
+            if seq.isdigit() and int(seq) > position:
                 await store.delete(entry.name)
 
     async def newest(self, fold: str, *, schema_fingerprint: str, at_most: int | None = None) -> Snapshot | None:
@@ -120,36 +121,18 @@ class JetStreamSnapshotStore:
         Raises:
             NoAnswer: The server does not answer, or stops to answer.
         """
-        for seq in reversed(await self.sequences(fold)):
+        entries = await self._entries_of(fold)
+        for seq in sorted(entries, reverse=True):
             if at_most is not None and seq > at_most:
                 continue
             try:
-                snapshot = _decode((await self._read(f"{fold}/{seq}")).getbuffer())
-            except NotFoundError:  # another instance has dropped it meanwhile
-                continue
-            except (BadObjectMetaError, DigestMismatchError, msgspec.DecodeError) as error:
+                snapshot = _decode((await self._read(entries[seq])).getbuffer())
+            except (UnreadableSnapshot, msgspec.DecodeError) as error:
                 log.warning("snapshot_unreadable fold=%s seq=%d error=%r", fold, seq, error)
                 continue
             if is_usable(snapshot, schema_fingerprint):
                 return snapshot
         return None
-
-    async def _read(self, name: str) -> io.BytesIO:
-        """Return the content of an object. Give up if nothing comes for a while, however large it is."""
-        store = await self._store()
-        read = io.BytesIO()  # without it the library copies what it has read so far with every piece that comes
-        getting = asyncio.ensure_future(store.get(name, writeinto=read))
-        try:
-            while not getting.done():
-                before = read.tell()
-                await asyncio.wait((getting,), timeout=SILENT_SECONDS)
-                if not getting.done() and read.tell() == before:
-                    raise NoAnswer(f"{name}: nothing came for {SILENT_SECONDS:g} s")
-            with _as_no_answer(name):
-                await getting
-        finally:
-            getting.cancel()
-        return read
 
     async def sequences(self, fold: str) -> list[int]:
         """Return the positions of the stored snapshots of a fold, ascending; none if the object store is empty.
@@ -157,35 +140,70 @@ class JetStreamSnapshotStore:
         Raises:
             NoAnswer: The server does not answer.
         """
-        store = await self._store()
-        try:
-            with _as_no_answer(self._names.snapshot_bucket):
-                async with asyncio.timeout(SILENT_SECONDS):
-                    entries = await store.list()
-        except NotFoundError:
-            return []
-        found: list[int] = []
-        for entry in entries:
-            name, _, seq = (entry.name or "").rpartition("/")
-            if name == fold and seq.isdigit() and not entry.deleted:
-                found.append(int(seq))
-        return sorted(found)
+        return sorted(await self._entries_of(fold))
+
+    async def _entries_of(self, fold: str) -> dict[int, _Entry]:
+        """Return position -> entry of the stored snapshots of a fold."""
+        found: dict[int, _Entry] = {}
+        for entry in await self._entries():
+            name, _, seq = entry.name.rpartition("/")
+            if name == fold and seq.isdigit():
+                found[int(seq)] = entry
+        return found
+
+    async def _entries(self) -> list[_Entry]:
+        """Return the entries of all snapshots. An entry that cannot be read is left out."""
+        found: dict[str, _Entry] = {}
+        with _as_no_answer(self._names.snapshot_bucket):
+            async for message in messages_of(
+                self._connection, self._names.snapshots, f"$O.{self._names.snapshot_bucket}.M.>"
+            ):
+                try:
+                    entry = _decode_entry(message.data)
+                except msgspec.DecodeError as error:
+                    log.warning("snapshot_entry_unreadable seq=%d error=%s", message.seq, error)
+                    continue
+                found[entry.name] = entry
+        return [entry for entry in found.values() if not entry.deleted]
+
+    async def _read(self, entry: _Entry) -> io.BytesIO:
+        """Return the content of an object.
+
+        Raises:
+            UnreadableSnapshot: The pieces are not all there, or are not those that were stored.
+            NoAnswer: The server does not answer, or stops to answer.
+        """
+        subject = f"$O.{self._names.snapshot_bucket}.C.{entry.nuid}"
+        attempt = 1
+        while True:
+            read, hasher, pieces = io.BytesIO(), hashlib.sha256(), 0
+            with _as_no_answer(entry.name):
+                async for message in messages_of(
+                    self._connection, self._names.snapshots, subject, batch=_PIECES_AT_ONCE
+                ):
+                    read.write(message.data)
+                    hasher.update(message.data)
+                    pieces += 1
+            if f"SHA-256={base64.urlsafe_b64encode(hasher.digest()).decode()}" == entry.digest:
+                return read
+            if attempt == _ATTEMPTS:
+                found = f"{pieces} of {entry.chunks} pieces, {read.tell()} of {entry.size} bytes"
+                raise UnreadableSnapshot(f"{entry.name}: {found}")
+            attempt += 1
+            await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _store(self) -> ObjectStore:
-        if self._opened is None:
-            context = _SnapshotStream(self._connection.client)
-            context.stream = self._names.snapshots
-            with _as_no_answer(self._names.snapshot_bucket):
-                self._opened = await context.object_store(self._names.snapshot_bucket)
-        return self._opened
+        context = JetStreamContext(self._connection.client, prefix=self._connection.api_prefix)
+        with _as_no_answer(self._names.snapshot_bucket):
+            return await context.object_store(self._names.snapshot_bucket)
 
 
 @contextlib.contextmanager
 def _as_no_answer(what: str) -> Generator[None]:
-    """Raise NoAnswer for the library's errors about a server that does not answer, or has no leader at this moment."""
+    """Raise NoAnswer for errors about a server that does not answer, or has no leader at this moment."""
     try:
         yield
-    except (NotFoundError, BadObjectMetaError, DigestMismatchError, ConnectionClosedError):
+    except (NotFoundError, ConnectionClosedError):
         raise
-    except (NatsError, OSError) as error:  # TimeoutError is an OSError
+    except (NatsError, NotConnected, OSError) as error:  # TimeoutError is an OSError
         raise NoAnswer(f"{what}: {error or type(error).__name__}") from error

@@ -54,6 +54,10 @@ class ArchivedEventLog:
         """Return the newest event of one aggregate that the log still has; None if it has none."""
         return await self._log.last_of(ref)
 
+    async def at(self, seq: int) -> StoredEvent | None:
+        """Return the event at a position that the log still has; None if it does not have it."""
+        return await self._log.at(seq)
+
     async def head(self) -> LogHead:
         """Return the first and the last position of the stream itself. The archive does not count."""
         return await self._log.head()

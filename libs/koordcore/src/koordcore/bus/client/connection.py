@@ -8,12 +8,13 @@ Source: event-bus spec, 10, 11.
 import asyncio
 import contextlib
 import itertools
+import json
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from nats.errors import Error as NatsError
 
@@ -60,6 +61,13 @@ def _is_no_end_of_tls(record: logging.LogRecord) -> bool:
 log = logging.getLogger("koordcore.bus")
 
 T = TypeVar("T")
+
+USER_INFO: Final = "$SYS.REQ.USER.INFO"  # Subject on which the server tells a client who it is
+JETSTREAM_API: Final = "$JS.API"  # First tokens of requests to JetStream, in the account that has the streams
+# First tokens of these requests in other accounts. There, the server itself answers `$JS.API`.
+IMPORTED_API: Final = "koord.api"
+_HOME_ACCOUNTS: Final = frozenset(("KOORD", "$G"))  # Accounts that have streams; `$G` on a server without accounts
+_INFO_ATTEMPTS: Final = 5  # Requests without an answer after which the account counts as unknown
 
 
 class ConnectRefused(Exception):
@@ -117,6 +125,8 @@ class BusConnection:
         self.settings = settings
         self.epoch = 0
         self.is_closing = False
+        # First tokens of requests to JetStream, except direct gets, which have the same name in every account.
+        self.api_prefix = JETSTREAM_API
         self._inbox = ""
         self._tokens = itertools.count(1)
         self._waiting: dict[bytes, tuple[asyncio.Future[Reply], tuple[str, ...]]] = {}
@@ -124,14 +134,40 @@ class BusConnection:
         self._closed = asyncio.Event()
         self._on_reconnect: dict[int, Callable[[], None]] = {}
         self._denied_subscriptions: set[str] = set()
+        self._learning: asyncio.Task[None] | None = None
+        self._subscribes: frozenset[str] | None = None  # Subjects that the user may subscribe to; None: not limited
         self.client.on_denied = self._denied
 
     async def open(self) -> None:
         """Subscribe to the inbox for answers. Only `open_connection` calls it, once."""
         self._inbox = self.client.new_inbox()
         await self.client.subscribe_sink(f"{self._inbox}.*", self._dispatch)
+        await self.learn_account()
         self._connected.set()
         self._call_back()
+
+    async def learn_account(self) -> None:
+        """Ask the server for the account and the rights of this user, which decide `api_prefix`. A server that does not
+        tell has one account. Called after each connect.
+        """
+        about: dict[str, Any] = {}
+        for _ in range(_INFO_ATTEMPTS):
+            try:
+                about = json.loads((await self.request(USER_INFO)).data)["data"]
+                break
+            except (Denied, NoResponders):
+                break
+            except NotConnected:
+                return
+            except NoAnswer:
+                continue
+        rights = about.get("permissions", {}).get("subscribe")
+        self._subscribes = None if rights is None else frozenset(rights.get("allow", ()))
+        self.api_prefix = JETSTREAM_API if about.get("account", "$G") in _HOME_ACCOUNTS else IMPORTED_API
+
+    def may_subscribe(self, subject: str) -> bool:
+        """Return whether the user has the right to subscribe to exactly this subject, which may contain wildcards."""
+        return self._subscribes is None or subject in self._subscribes
 
     @property
     def is_connected(self) -> bool:
@@ -289,14 +325,24 @@ class BusConnection:
 
     def disconnected(self) -> None:
         """Record that the connection was lost. All waiting requests fail with `NoAnswer`."""
+        if self._learning is not None:
+            self._learning.cancel()
         self._connected.clear()
         self._fail_waiting(NoAnswer("the connection broke"))
 
     def reconnected(self) -> None:
-        """Record that the connection and its subscriptions exist again. Call the `on_reconnect` functions."""
+        """Record that the connection and its subscriptions exist again. Call the `on_reconnect` functions as soon as
+        the account is known, because an upgrade may have moved the user to another one.
+        """
         self.epoch += 1
-        self._connected.set()
-        self._call_back()
+        self._learning = asyncio.create_task(self._learn_again(self.epoch))
+
+    async def _learn_again(self, epoch: int) -> None:
+        # Not inside the client's callback: there, it would hold up the next reconnect.
+        await self.learn_account()
+        if epoch == self.epoch and self.is_connected:
+            self._connected.set()
+            self._call_back()
 
     def closed_for_good(self) -> None:
         """Record that the connection was closed permanently. Call the `on_reconnect` functions."""
@@ -315,7 +361,8 @@ class BusConnection:
             waiting[0].set_result(Reply(header, payload))
 
     def _denied(self, operation: str, subject: str) -> None:
-        log.error("bus_permission_denied operation=%s subject=%s user=%s", operation, subject, self.settings.user)
+        if subject != USER_INFO:
+            log.error("bus_permission_denied operation=%s subject=%s user=%s", operation, subject, self.settings.user)
         if operation != "publish":
             self._denied_subscriptions.add(subject)
             return

@@ -4,27 +4,12 @@ The server counts messages that it cannot deliver, so only reading shows what is
 such gaps without an error.
 """
 
-from collections.abc import Sequence
-
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.log import LogRestored
 from koordcore.events.registry import CATALOGUE
 from koordcore.ports.eventlog import EventLog
-
-
-class FactsMissing(Exception):
-    """The log does not have facts that it must have. The message names their positions."""
-
-    def __init__(self, missing: Sequence[range]) -> None:
-        super().__init__(f"positions must be consecutive, {missing_text(missing)}")
-        self.missing = missing  # Positions of the missing facts, ascending
-
-
-def missing_text(missing: Sequence[range]) -> str:
-    """`missing` must have an entry."""
-    shown = ", ".join(f"{each.start}" if len(each) == 1 else f"{each.start} to {each.stop - 1}" for each in missing[:3])
-    more = ", ..." if len(missing) > 3 else ""
-    return f"got none at {shown}{more}: {sum(map(len, missing)):,} facts are lost"
+from koordcore.ports.eventlog import FactsMissing as FactsMissing
+from koordcore.ports.eventlog import missing_text as missing_text
 
 
 class Completeness:
@@ -39,7 +24,7 @@ class Completeness:
         self.missing: list[range] = []
 
     def see(self, event: StoredEvent) -> None:
-        if event.seq > self.position + 1 and not _names_gap(event, self.position):
+        if event.seq > self.position + 1 and not names_gap(event, self.position):
             self.missing.append(range(self.position + 1, event.seq))
         self.position = event.seq
 
@@ -57,8 +42,8 @@ class Completeness:
             raise FactsMissing(self.missing)
 
 
-def _names_gap(event: StoredEvent, after: int) -> bool:
-    """Whether an event says that the positions between `after` and its own were left out by a restore."""
+def names_gap(event: StoredEvent, after: int) -> bool:
+    """Return whether an event says that the positions between `after` and its own were left out by a restore."""
     if event.type != LogRestored.__name__:
         return False
     restored = CATALOGUE.read(event)

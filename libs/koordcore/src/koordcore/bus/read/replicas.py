@@ -1,42 +1,41 @@
 """Compare the copies of a stream that the servers of a cluster hold, message by message.
 
-A consumer with one replica runs on one of these servers and reads the copy of this server. The server chooses where, so
-consumers are created until each copy was read.
+Any server with a copy may answer a direct get, and the answer does not name it. So each part of the stream is read so
+often that a copy which differs is missed in less than one of a thousand cases. Only the copy of the leader has a name:
+the leader alone answers `STREAM.MSG.GET`. No consumer is made (decision 0044).
 
 Source: event-bus spec, 9.2: flipped or truncated bytes on a minority of servers lose committed data unnoticed.
 """
 
 import asyncio
 import hashlib
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
-from nats.nuid import NUID
 
-from koordcore.bus.client.connection import BusConnection
+from koordcore.bus.client.connection import BusConnection, NoAnswer, NotConnected
 from koordcore.bus.read.completeness import Completeness, missing_text
-from koordcore.bus.read.feed import DEFAULTS, Feed
+from koordcore.bus.read.direct import SILENT_SECONDS, Ask, DirectMessage, Part, ask_for
 from koordcore.bus.read.stream_reader import StreamReader, patient_api
-from koordcore.events.envelope import StoredEvent
-from koordcore.ports.eventlog import LogHead
+from koordcore.events.envelope import AggregateRef, StoredEvent
 
 # Number of positions whose messages have one digest. A difference is located up to so many positions.
 BLOCK: Final = 1000
-_BATCH: Final = 500
-# Consumers that are created for each copy. With five copies, one is missed in less than one of 100 million checks.
-_ATTEMPTS_PER_COPY: Final = 30
-SILENT_SECONDS: Final = 10.0  # Time after which a copy that sends no further message counts as incomplete
-_RETRY_SECONDS: Final = 0.2  # Pause after a consumer that failed, for example because its server has just started
-_SECOND: Final = 1_000_000_000
+# Reads of each part for each further server. With three copies, one that differs is missed in (2/3)^18 of the cases.
+_READS_PER_COPY: Final = 9
+_AT_ONCE: Final = 3  # Reads at the same time
+_AGAIN_SECONDS: Final = 1.0  # Pause before a difference is looked at again: a server may only have been behind
+_ATTEMPTS: Final = 10  # Attempts for a read that is not answered
+_OF_THE_ANSWER: Final = frozenset(("Nats-Num-Pending", "Nats-Last-Sequence"))  # Headers about the answer
 
 
 class CopyDigest(msgspec.Struct, frozen=True, kw_only=True):
     """The copy of a stream on one server."""
 
-    server: str  # Name of the server
+    # Name of the server. If copies differ, it is only known of the leader. The others are "one of ...".
+    server: str
     messages: int  # Number of its messages
-    # Positions that it lacks, ascending, without those that a restore has left out. A copy that sends nothing for a
-    # while before the last position lacks the rest.
+    # Positions that it lacks, ascending, without those that a restore has left out.
     missing: list[range] = []
     # Number of a block of `BLOCK` positions -> digest of its messages: positions, subjects, headers, bodies.
     blocks: dict[int, str]
@@ -87,104 +86,148 @@ def losses(copies: list[CopyDigest]) -> str:
 async def read_copies(
     connection: BusConnection, stream: str, prefix: str, *, silent_seconds: float = SILENT_SECONDS
 ) -> list[CopyDigest]:
-    """Read the copy of each server up to the last message that the leader has now, in order of the servers' names. A
-    copy that could not be read, because its server did not get a consumer in 30 attempts, has 0 messages and lacks all.
+    """Read the copies of all servers up to the last message that the leader has now.
 
     Args:
         connection: Connection of a user that may follow the stream.
-        silent_seconds: Real seconds after which a copy that sends no further message counts as incomplete.
+        silent_seconds: Real seconds without a message after which a read is repeated.
 
     Raises:
-        ApiError: The server refused a consumer.
+        ApiError: The server refused to tell about the stream.
         NoAnswer: No server answers.
     """
-    head = await StreamReader(connection, stream, prefix).head()
-    servers = await _servers(connection, stream)
-    copies: dict[str, CopyDigest] = {}
-    for _ in range(_ATTEMPTS_PER_COPY * len(servers)):
-        if len(copies) == len(servers):
-            break
-        feed = Feed(connection, stream, prefix, head.first_seq - 1, DEFAULTS)
-        await feed.subscribe()
-        try:
-            found, name = await _create_consumer(connection, stream, head.first_seq)
-            server = found if len(servers) > 1 else servers[0]
-            if server in copies:
-                await patient_api(connection, f"$JS.API.CONSUMER.DELETE.{stream}.{name}", b"")
-                continue
-            feed.open(name)
-            copy = await _digest(feed, server, head, silent_seconds)
-        finally:
-            await feed.close()
-        if copy is None:
-            await asyncio.sleep(_RETRY_SECONDS)
-        else:
-            copies[server] = copy
-    lost = [] if head.is_empty else [range(head.first_seq, head.last_seq + 1)]
-    return [copies.get(name, CopyDigest(server=name, messages=0, missing=lost, blocks={})) for name in servers]
+    reader = StreamReader(connection, stream, prefix)
+    head = await reader.head()
+    servers, leader = await _servers(connection, stream)
+    chains = [_Chain(prefix, head.first_seq - 1) for _ in servers]
+    names = servers
+    reading = _Reading(connection, stream, len(servers), silent_seconds)
+    position = head.first_seq
+    while position <= head.last_seq:
+        end = min(head.last_seq, (position // BLOCK + 1) * BLOCK - 1)
+        answers = await reading.answers(position, end)
+        shared = _shared(answers, len(servers))
+        for chain, answer in zip(chains, shared, strict=True):
+            chain.add(position // BLOCK, answer)
+        if len(answers) > 1 and names is servers:
+            names = await _named(reader, servers, leader, shared)
+        position = shared[0].end + 1
+    return [chain.digest(name, head.last_seq) for chain, name in zip(chains, names, strict=True)]
 
 
-async def _servers(connection: BusConnection, stream: str) -> list[str]:
-    """Return the names of the servers with a copy; the name of a server without a cluster may be empty."""
+class _Answer(NamedTuple):
+    """What a server has from the beginning of a part up to its end."""
+
+    messages: list[DirectMessage]
+    end: int  # Last position of the part
+    digest: bytes
+
+
+class _Reading:
+    """Reads parts of one stream from servers that do not tell who they are."""
+
+    def __init__(self, connection: BusConnection, stream: str, copies: int, silent_seconds: float) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._reads = max(1, _READS_PER_COPY * (copies - 1))
+        self._silent_seconds = silent_seconds
+        self._gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def answers(self, position: int, end: int) -> list[tuple[int, _Answer]]:
+        """Return how often each different answer about a part came, the most frequent one first."""
+        found = await self._read(position, end)
+        if len(found) > 1:
+            await asyncio.sleep(_AGAIN_SECONDS)
+            found = await self._read(position, end)
+        return found
+
+    async def _read(self, position: int, end: int) -> list[tuple[int, _Answer]]:
+        asked = Ask(position, end - position + 1)
+        parts = await asyncio.gather(*(self._once(asked) for _ in range(self._reads)))
+        # A part may end before its last position, because of its size. The most frequent end counts.
+        ends = [part.messages[-1].seq if part.has_more and part.messages else end for part in parts]
+        common = min(max(set(ends), key=ends.count), end)
+        found: dict[bytes, tuple[int, _Answer]] = {}
+        for part in parts:
+            answer = _answer(part, common)
+            found[answer.digest] = (found.get(answer.digest, (0, answer))[0] + 1, answer)
+        return sorted(found.values(), key=lambda each: (each[0], len(each[1].messages)), reverse=True)
+
+    async def _once(self, asked: Ask) -> Part:
+        async with self._gate:
+            for _ in range(_ATTEMPTS - 1):
+                try:
+                    return await ask_for(self._connection, self._stream, asked, silent_seconds=self._silent_seconds)
+                except (NoAnswer, NotConnected):
+                    await self._connection.wait_connected(1.0)
+            return await ask_for(self._connection, self._stream, asked, silent_seconds=self._silent_seconds)
+
+
+class _Chain:
+    """Collects what one copy has."""
+
+    def __init__(self, prefix: str, after: int) -> None:
+        self._prefix = prefix
+        self._found = Completeness(after)
+        self._messages = 0
+        self._blocks: dict[int, str] = {}
+        self._hasher, self._block = hashlib.sha256(), -1
+
+    def add(self, block: int, answer: _Answer) -> None:
+        if block != self._block:
+            self._hasher, self._block = hashlib.sha256(), block
+        for message in answer.messages:
+            kind, _, id_ = message.headers["Nats-Subject"].removeprefix(self._prefix).partition(".")
+            self._found.see(StoredEvent(message.seq, AggregateRef(kind, id_), message.headers, message.data))
+        self._messages += len(answer.messages)
+        self._hasher.update(answer.digest)
+        self._blocks[block] = self._hasher.hexdigest()
+
+    def digest(self, server: str, last: int) -> CopyDigest:
+        self._found.end(last)
+        return CopyDigest(server=server, messages=self._messages, missing=self._found.missing, blocks=self._blocks)
+
+
+def _answer(part: Part, end: int) -> _Answer:
+    hasher, messages = hashlib.sha256(), [message for message in part.messages if message.seq <= end]
+    for message in messages:
+        hasher.update(msgspec.msgpack.encode((message.seq, *_content(message))))
+    return _Answer(messages, end, hasher.digest())
+
+
+def _content(message: DirectMessage) -> tuple[list[tuple[str, str]], bytes]:
+    """Return headers and body as far as they are equal on every server."""
+    return sorted(pair for pair in message.headers.items() if pair[0] not in _OF_THE_ANSWER), message.data
+
+
+def _shared(answers: list[tuple[int, _Answer]], copies: int) -> list[_Answer]:
+    """Return one answer for each copy: as many of each as fits how often it came, at least one."""
+    total = sum(count for count, _ in answers)
+    most, *others = answers[:copies]
+    shared = [answer for count, answer in others for _ in range(max(1, round(count * copies / total)))]
+    shared = shared[: copies - 1]
+    return [most[1]] * (copies - len(shared)) + shared
+
+
+async def _named(reader: StreamReader, servers: list[str], leader: str, shared: list[_Answer]) -> list[str]:
+    """Return the names of the copies from which these different answers are. The leader is asked for the first message
+    that differs.
+    """
+    contents = [{message.seq: _content(message)[1] for message in answer.messages} for answer in shared]
+    seqs = sorted({seq for content in contents for seq in content})
+    first = next((seq for seq in seqs if len({content.get(seq) for content in contents}) > 1), None)
+    others = [server for server in servers if server != leader]
+    anyone = f"one of {', '.join(others)}" if len(others) > 1 else others[0]
+    found = None if first is None else await reader.at(first)
+    body = None if found is None else found.body
+    at = next((at for at, content in enumerate(contents) if first is not None and content.get(first) == body), 0)
+    return [leader if index == at else anyone for index in range(len(shared))]
+
+
+async def _servers(connection: BusConnection, stream: str) -> tuple[list[str], str]:
+    """Return the names of the servers with a copy, and of the leader; they may be empty without a cluster."""
     info = msgspec.json.decode(await patient_api(connection, f"$JS.API.STREAM.INFO.{stream}", b""), type=_Clustered)
     if info.cluster is None or not info.cluster.replicas:
-        return [_leader(info)]
-    return sorted([info.cluster.leader, *(peer.name for peer in info.cluster.replicas)])
-
-
-async def _create_consumer(connection: BusConnection, stream: str, begin: int) -> tuple[str, str]:
-    """Create a consumer with one replica, and return the name of its server and its own."""
-    name = f"c-{bytes(NUID().next()).decode()}"
-    config = {
-        "name": name,
-        "deliver_policy": "by_start_sequence",
-        "opt_start_seq": begin,
-        "inactive_threshold": int(DEFAULTS.inactive_seconds * _SECOND),
-        "ack_policy": "none",
-        "replay_policy": "instant",
-        "mem_storage": True,
-        "num_replicas": 1,
-        "max_waiting": 64,
-    }
-    asked = msgspec.json.encode({"stream_name": stream, "config": config, "action": "create"})
-    answer = await patient_api(connection, f"$JS.API.CONSUMER.CREATE.{stream}.{name}", asked)
-    return _leader(msgspec.json.decode(answer, type=_Clustered)), name
-
-
-def _leader(answer: _Clustered) -> str:
-    return "" if answer.cluster is None else answer.cluster.leader
-
-
-async def _digest(feed: Feed, server: str, head: LogHead, silent_seconds: float) -> CopyDigest | None:
-    """Read a copy up to the end of the stream. A copy that sends nothing for a while ends there, although the server
-    sends heartbeats: it cannot read the next message. Return None if the consumer failed, because then the rest of the
-    copy is unknown.
-    """
-    blocks: dict[int, str] = {}
-    messages = position = block = 0
-    hasher, found, last = hashlib.sha256(), Completeness(head.first_seq - 1), head.last_seq
-    while position < last:
-        try:
-            async with asyncio.timeout(silent_seconds):
-                events = await feed.next_batch(_BATCH)
-        except TimeoutError:
-            break
-        if events is None:
-            return None
-        for event in events:
-            position = event.seq
-            if position > last:
-                break
-            messages += 1
-            found.see(event)
-            if position // BLOCK != block:
-                blocks[block] = hasher.hexdigest()
-                block, hasher = position // BLOCK, hashlib.sha256()
-            hasher.update(_content(event))
-        blocks[block] = hasher.hexdigest()
-    found.end(last)
-    return CopyDigest(server=server, messages=messages, missing=found.missing, blocks=blocks)
-
-
-def _content(event: StoredEvent) -> bytes:
-    return msgspec.msgpack.encode((event.seq, str(event.ref), sorted(event.headers.items()), event.body))
+        leader = "" if info.cluster is None else info.cluster.leader
+        return [leader], leader
+    return sorted([info.cluster.leader, *(peer.name for peer in info.cluster.replicas)]), info.cluster.leader

@@ -6,15 +6,19 @@ and an expected position from it would be stale (event-bus spec, 13).
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
-from koordcore.bus.client.connection import BusConnection, NoAnswer, NotConnected
+from koordcore.bus.client.connection import JETSTREAM_API, BusConnection, NoAnswer, NotConnected
 from koordcore.bus.client.wire import Reply, decode_headers
 from koordcore.events.envelope import AggregateRef, StoredEvent
 from koordcore.ports.eventlog import LogHead, Misconfigured
 
+_SEQUENCE: Final = "Nats-Sequence"
+# Headers that the server adds to the answer of a direct get. They come last, so they are its own.
+_OWN_HEADERS: Final = frozenset(("Nats-Stream", "Nats-Subject", _SEQUENCE, "Nats-Time-Stamp"))
 NOT_FOUND = (10037, 10059)  # Error codes: no message found, stream not found
 _DEFINITE = (*NOT_FOUND, 10023, 10047)  # Error codes of 503 answers for which a repetition does not help
 _ANSWER_SECONDS = 2.0
@@ -89,7 +93,8 @@ _decode_info = msgspec.json.Decoder(_InfoAnswer).decode
 
 async def api(connection: BusConnection, subject: str, payload: bytes, *, timeout: float = 5.0) -> bytes:
     """Send one request to the JetStream API and return the payload of the answer. `subject`: subject of the API call,
-    for example `$JS.API.STREAM.INFO.<stream>`. `timeout`: real seconds to wait.
+    for example `$JS.API.STREAM.INFO.<stream>`. In an account without streams, it is sent as `koord.api.STREAM.INFO...`.
+    `timeout`: real seconds to wait.
 
     Raises:
         ApiError: The answer is an error.
@@ -98,7 +103,8 @@ async def api(connection: BusConnection, subject: str, payload: bytes, *, timeou
         NoResponders: Nothing handles the subject.
         Denied: The user may not publish to this subject.
     """
-    reply = await connection.request(subject, payload, timeout=timeout)
+    called = connection.api_prefix + subject.removeprefix(JETSTREAM_API)
+    reply = await connection.request(called, payload, timeout=timeout)
     error = _decode_error(reply.data).error
     if error is not None:
         raise ApiError(error.code, error.err_code, error.description)
@@ -176,7 +182,12 @@ def nanoseconds(text: str) -> int:
     whole, _, rest = text.rstrip("Z").partition(".")
     if "+" in rest or len(rest) > 9 or not (rest.isdigit() or not rest):
         return round(datetime.fromisoformat(text).timestamp() * 1_000_000_000)
-    return int(datetime.fromisoformat(whole + "+00:00").timestamp()) * 1_000_000_000 + int(rest.ljust(9, "0") or 0)
+    return _whole_seconds(whole) * 1_000_000_000 + int(rest.ljust(9, "0") or 0)
+
+
+@lru_cache(maxsize=16)  # messages that are read one after the other were stored in the same second
+def _whole_seconds(text: str) -> int:
+    return int(datetime.fromisoformat(text + "+00:00").timestamp())
 
 
 class StreamReader:
@@ -228,6 +239,24 @@ class StreamReader:
         """Return the message with this sequence; None if it does not exist or was deleted."""
         return await self._message(_BySequence(seq))
 
+    async def at_any_server(self, seq: int) -> StoredEvent | None:
+        """Return the message with this sequence as one of the servers has it, chosen at random; None if this server
+        cannot read it. The stream must allow direct gets.
+
+        Raises:
+            NoAnswer: No answer came.
+            NotConnected: There is no connection.
+            Denied: The user may not read the stream.
+        """
+        reply = await self._connection.request(f"$JS.API.DIRECT.GET.{self._stream}", _encode(_BySequence(seq)))
+        if reply.status:
+            return None
+        headers = decode_headers(reply.header)
+        kind, _, id_ = headers["Nats-Subject"].removeprefix(self._prefix).partition(".")
+        stored_at = nanoseconds(headers["Nats-Time-Stamp"])
+        stored = {name: value for name, value in headers.items() if name not in _OWN_HEADERS}
+        return StoredEvent(int(headers[_SEQUENCE]), AggregateRef(kind, id_), stored, reply.data, stored_at)
+
     async def of_subject(self, subject: str, *, after: int = 0) -> list[StoredEvent]:
         """Return all messages of one subject with a sequence above `after`, in order."""
         last = await self.last_of(subject)
@@ -266,7 +295,6 @@ class StreamReader:
         return StoredEvent(raw.seq, AggregateRef(kind, id_), decode_headers(raw.hdrs), raw.data, nanoseconds(raw.time))
 
 
-_SEQUENCE: Final = "Nats-Sequence"
 _NOT_FOUND: Final = "404"
 
 

@@ -26,6 +26,7 @@ MINIMUM_VERSION = (2, 12, 0)
 # `compression` concerns new files; the server reads both kinds.
 SAFE_FIELDS = frozenset(
     {
+        "allow_direct",
         "compression",
         "description",
         "max_bytes",

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from koordcore.bus.client.connection import USER_INFO
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.manifest import EMBEDDED, EVERY_KIND, ServiceManifest
 from koordcore.bus.setup.streams import streams
@@ -29,7 +30,7 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
     """Return the subjects that a NATS user may publish and subscribe to. All other subjects are denied. `manifest`:
     Rights of the user: subjects and kinds of facts.
     """
-    publish: list[str] = []
+    publish: list[str] = [USER_INFO]
     subscribe: list[str] = [f"{_INBOX}{manifest.name}.>"]
     ev = names.prefix("ev")
     # Facts, and the leader reads that tell a conflict from a lost acknowledgement.
@@ -41,6 +42,8 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
     publish += [f"{names.prefix(class_)}{kind}.*" for class_, kind in manifest.reports]
     for short in manifest.follows:
         publish += _follow(_stream(names, short))
+    if "ev" in manifest.follows:
+        subscribe += [f"{names.prefix('push')}>"]  # only tells that there is something to read
     publish += [f"koord.{names.cluster}.cmd.{service}.*" for service in manifest.commands]
     publish += [f"koord.{names.cluster}.req.{service}.*" for service in manifest.asks]
     if manifest.answers:
@@ -180,12 +183,7 @@ def _leader_reads(stream: str) -> list[str]:
 
 
 def _follow(stream: str) -> list[str]:
-    return [
-        *_leader_reads(stream),
-        f"$JS.API.CONSUMER.CREATE.{stream}.>",
-        f"$JS.API.CONSUMER.MSG.NEXT.{stream}.>",
-        f"$JS.API.CONSUMER.DELETE.{stream}.>",
-    ]
+    return [*_leader_reads(stream), f"$JS.API.DIRECT.GET.{stream}"]
 
 
 def _work(stream: str) -> list[str]:
@@ -201,25 +199,8 @@ def _work(stream: str) -> list[str]:
 
 
 def _object_reads(names: BusNames) -> list[str]:
-    stream = names.snapshots
-    return [
-        *_leader_reads(stream),
-        f"$JS.API.DIRECT.GET.{stream}.>",
-        f"$JS.API.CONSUMER.CREATE.{stream}",  # an unnamed consumer, as the library makes them
-        f"$JS.API.CONSUMER.CREATE.{stream}.>",
-        f"$JS.API.CONSUMER.DELETE.{stream}.>",
-        f"$JS.API.CONSUMER.INFO.{stream}.>",
-        f"$JS.FC.{stream}.>",
-    ]
+    return _follow(names.snapshots)
 
 
 def _leader_bucket(names: BusNames) -> list[str]:
-    stream = names.leader
-    return [
-        f"$KV.{names.leader_bucket}.>",
-        *_leader_reads(stream),
-        f"$JS.API.CONSUMER.CREATE.{stream}.>",
-        f"$JS.API.CONSUMER.DELETE.{stream}.>",
-        f"$JS.API.CONSUMER.INFO.{stream}.>",
-        f"$JS.FC.{stream}.>",
-    ]
+    return [f"$KV.{names.leader_bucket}.>", *_leader_reads(names.leader)]

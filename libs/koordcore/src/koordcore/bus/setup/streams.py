@@ -153,6 +153,7 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
             replicas=replicas,
             max_age_seconds=90 * DAY,
             deny_delete=True,
+            allow_direct=True,
         ),
         StreamSpec(
             name=names.dlq,
@@ -162,6 +163,7 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
             replicas=replicas,
             max_age_seconds=30 * DAY,
             proves_facts=True,
+            allow_direct=True,
         ),
         StreamSpec(
             name=names.adv,
@@ -170,6 +172,7 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
             max_bytes=limits.adv,
             max_age_seconds=7 * DAY,
             proves_facts=True,
+            allow_direct=True,
         ),
         StreamSpec(
             name=names.desired,
