@@ -5,15 +5,17 @@ The rights of its users are in `golden/users-2026-11.json`: name of the user -> 
 
 import json
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from koordcore.bus.client.connection import BusConnection, NoAnswer, NotConnected
-from koordcore.bus.client.wire import pub
+from koordcore.bus.client.wire import decode_headers, encode_headers, pub
 from koordcore.embedded.ports import LOOPBACK
 from koordcore.embedded.process import http_ok
+from koordcore.events.envelope import HEADER_EXPECTED_LAST
+from support.bus.guarded import relaying
 from support.bus.installed_server import NAMES, Site, koord
 from support.until import until
 
@@ -68,13 +70,16 @@ class OldAgent:
 
     async def works(self, mark: bytes) -> bool:
         """Whether it appends a fact, reads it, reports, and gets a push."""
+        read = f"$JS.API.DIRECT.GET.{NAMES.ev}.{OWN}"
         try:
-            answer = json.loads((await self._agent.request(OWN, mark)).data)
+            before = decode_headers((await self._agent.request(read)).header).get("Nats-Sequence", "0")
+            expects = encode_headers({HEADER_EXPECTED_LAST: before, "Koord-Type": "PodsStarted"})
+            answer = json.loads((await self._agent.request(OWN, mark, header=expects)).data)
             self.stored.append(answer["seq"])
-            fact = await self._agent.request(f"$JS.API.DIRECT.GET.{NAMES.ev}.{OWN}")
+            fact = await self._agent.request(read)
             self._agent.write(pub(f"{NAMES.prefix('obs')}node.n1", "", mark))
             await self._scheduler.request(NODE, mark)
-        except (NoAnswer, NotConnected):
+        except (NoAnswer, NotConnected, KeyError):
             return False
         await until(lambda: mark in self._pushes)
         return fact.data == mark
@@ -82,7 +87,7 @@ class OldAgent:
 
 @asynccontextmanager
 async def old_agent(site: Site) -> AsyncGenerator[OldAgent]:
-    async with site.connected("agent-n1") as agent, site.connected("bootstrap") as _, site.connected("scheduler") as by:
+    async with site.connected("agent-n1") as agent, site.connected("scheduler") as by:
         found = OldAgent(agent, by)
         await found.listen()
         yield found
@@ -120,7 +125,7 @@ async def test_agents_of_the_release_before_go_on_while_users_move(tmp_path: Pat
     with running(tmp_path / "keys") as site:
         await until(lambda: http_ok(f"http://{LOOPBACK}:{site.monitor}/healthz?js-enabled-only=true"))
         assert "created" in koord("bus", "bootstrap", env=site.bootstrap_environment())
-        async with old_agent(site) as agent:
+        async with AsyncExitStack() as stack, old_agent(site) as agent:
             assert await agent.works(b"before")
             assert not await has_moved(site)
 
@@ -131,6 +136,9 @@ async def test_agents_of_the_release_before_go_on_while_users_move(tmp_path: Pat
             await until(lambda: knows_accounts(site))
             await until(lambda: agent.works(b"between"))
             assert not await has_moved(site)
+
+            await stack.enter_async_context(relaying(await stack.enter_async_context(site.connected("manager")), NAMES))
+            await until(lambda: agent.works(b"with a manager of this release"))
 
             said = koord("keys", "create", str(site.folder), "--cluster", NAMES.cluster)
             assert "run this command again" not in " ".join(said.split())

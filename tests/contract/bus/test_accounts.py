@@ -66,7 +66,11 @@ async def attacked(
     """Run an attack, and return subjects heard by the streams' account, the attacker's answers, states around it."""
     heard: list[str] = []
     answers: list[bytes] = []
-    async with guarded.connected(JUDGE) as judge, guarded.connected(manifest.name) as attacker:
+    async with (
+        guarded.relaying(),
+        guarded.connected(JUDGE) as judge,
+        guarded.connected(manifest.name) as attacker,
+    ):
         for spec in streams(NAMES, replicas=1):
             judge.write(pub(concrete(spec.subjects[0]), "", SECRET))
         await judge.client.flush()
@@ -109,8 +113,11 @@ async def test_a_key_writes_deletes_and_reads_nothing_else(
     own = reached_by(manifest, NAMES)
 
     def is_own(subject: str) -> bool:
-        pushed = subject.replace(NAMES.prefix("push"), NAMES.prefix("ev"))
-        return any(matches(right, each) for right in own for each in (subject, pushed))
+        # The server publishes a fact of a node under these names, too.
+        fact = subject.replace(NAMES.prefix("push"), NAMES.prefix("ev")).replace(
+            NAMES.prefix("intake"), NAMES.prefix("ev")
+        )
+        return any(matches(right, each) for right in own for each in (subject, fact))
 
     assert [
         subject for subject in heard if not is_own(subject) and not any(matches(p, subject) for p in OF_THE_SERVER)
@@ -142,7 +149,7 @@ def reads_everything(manifest: ServiceManifest) -> bool:
 
 PUSHED = f"{NAMES.prefix('push')}node.n2"
 FACT_OF_N2 = f"{NAMES.prefix('ev')}node.n2"
-# Stored by an agent on its own subject. The server adds the true names to an answer, after these.
+# Stored on a subject that the attacker may read. The server adds the true names to an answer, after these.
 FALSE_HEADERS = (
     b"",
     f"Nats-Stream: {NAMES.ev}\r\nNats-Subject: {FACT_OF_N2}\r\nNats-Sequence: 9\r\n".encode(),
@@ -153,17 +160,23 @@ FALSE_HEADERS = (
 @pytest.mark.parametrize("header", FALSE_HEADERS)
 async def test_an_agent_takes_no_answer_to_another_agent_for_a_push(guarded: Guarded, header: bytes) -> None:
     own = f"{NAMES.prefix('ev')}nodestate.n1"
-    async with guarded.connected("agent-n1") as attacker, guarded.connected("agent-n2") as victim:
+    async with (
+        guarded.connected(JUDGE) as judge,
+        guarded.connected("agent-n1") as attacker,
+        guarded.connected("agent-n2") as victim,
+    ):
         raw: list[bytes] = []
         await victim.client.subscribe_sink(PUSHED, lambda _s, _r, _h, body: raw.append(body))
         feed = JetStreamPushFeed(victim, NAMES)
         pushes = feed.pushes(["n2"])
         assert await anext(pushes) is None
+        stored: list[bytes] = []
+        await judge.client.subscribe_sink("stored", lambda _s, _r, _h, body: stored.append(body))
         if header.endswith(b"X: "):  # without the two line ends after it, so that the next header joins this line
-            attacker.write(_without_end(own, PUSHED, header, b"forged"))
+            judge.write(_without_end(own, "stored", header, b"forged"))
         else:
-            attacker.write(hpub(own, PUSHED, header, b"forged"))
-        await until(lambda: raw)  # the answer to the append: it is stored
+            judge.write(hpub(own, "stored", header, b"forged"))
+        await until(lambda: stored)
         attacker.write(pub(f"$JS.API.DIRECT.GET.{NAMES.ev}.{own}", PUSHED, b""))
         await until(lambda: b"forged" in raw)
         async with guarded.bus("scheduler") as scheduler:

@@ -140,7 +140,12 @@ async def test_the_scheduler_can_place_and_explain(guarded: Guarded):
 @pytest.mark.parametrize(("user", "node"), [("agent-n1", "n1"), ("agent", "sim-7")])
 async def test_an_agent_can_report_enforce_and_listen(guarded: Guarded, user: str, node: str):
     report = NodeUsageReported(updated_at="", report_interval_seconds=60, aggregate_duration_seconds=300)
-    async with guarded.bus("manager") as manager, guarded.bus("scheduler") as scheduler, guarded.bus(user) as bus:
+    async with (
+        guarded.relaying(),
+        guarded.bus("manager") as manager,
+        guarded.bus("scheduler") as scheduler,
+        guarded.bus(user) as bus,
+    ):
         await manager.desired.put(DesiredNode(node=node))
         assert await bus.desired.get(node) == DesiredNode(node=node)
         feed = bus.pushes.pushes([node])
@@ -171,7 +176,7 @@ async def test_an_agent_can_report_enforce_and_listen(guarded: Guarded, user: st
 async def test_a_cri_proxy_or_the_agent_for_it_writes_and_reads_its_own_aggregate(
     guarded: Guarded, user: str, node: str
 ):
-    async with guarded.connected(user) as connection:
+    async with guarded.relaying(), guarded.connected(user) as connection:
         own = OwnFactLog(connection, NAMES)
         told = await own.append([sealed("criproxy", node, ProxyFactsDropped(facts=1), 0, user)])
         assert isinstance(told, Appended)

@@ -5,6 +5,7 @@ import json
 import logging
 import sys
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,6 +28,7 @@ from koordcore.events.nodestate import PodsStarted
 from koordcore.ports.eventlog import Appended, Misconfigured
 from support.bus.attacks import ATTACKS, matches, reached_by, send_all
 from support.bus.bus_worlds import sealed
+from support.bus.guarded import relaying
 from support.bus.installed_server import NAMES, IssuingSite, koord
 from support.until import until
 
@@ -88,7 +90,11 @@ async def place(tmp_path: Path) -> AsyncGenerator[IssuingSite]:
 async def test_an_agent_with_a_token_writes_for_its_node_only(place: IssuingSite) -> None:
     token = koord("keys", "token", str(place.folder), "n1").strip()
     await until(lambda: place.admits("n1", token))
-    async with place.as_agent("n1", token) as connection:
+    async with (
+        place.connected("manager") as manager,
+        relaying(manager, NAMES),
+        place.as_agent("n1", token) as connection,
+    ):
         bus = bus_on(connection, NAMES)
         mine = sealed("nodestate", "n1", PodsStarted(pods=["a"]), 0, "one")
         assert isinstance(await bus.events.append([mine]), Appended)
@@ -177,7 +183,12 @@ async def test_the_server_refuses_what_the_issuer_refuses_and_keeps_users_with_k
 @pytest.mark.deep
 async def test_a_connection_ends_with_its_token_and_begins_again_with_a_newer_one(place: IssuingSite) -> None:
     await until(lambda: place.admits("n1", place.tokens.issue("n1", now())))  # the issuer runs
-    async with place.as_agent("n1", lambda: place.tokens.issue("n1", now(), timedelta(seconds=15))) as connection:
+    short = timedelta(seconds=15)
+    async with (
+        AsyncExitStack() as stack,
+        place.as_agent("n1", lambda: place.tokens.issue("n1", now(), short)) as connection,
+    ):
+        await stack.enter_async_context(relaying(await stack.enter_async_context(place.connected("manager")), NAMES))
         newer = place.tokens.issue("n1", now())
         (place.folder / "n1.token").write_text(newer)
         await until(lambda: connection.epoch > 0)

@@ -13,6 +13,7 @@ from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.client.wire import encode_headers, hpub
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.stream_reader import stream_info
+from koordcore.bus.setup.manifest import BOOTSTRAP, MANAGER, OPERATOR, agent
 from koordcore.bus.setup.streams import MIB, StreamSizes
 from koordcore.bus.write.own_facts import OwnFactLog
 from koordcore.events.envelope import AggregateRef, NewEvent
@@ -22,7 +23,7 @@ from koordcore.ports.eventlog import Appended, Conflict, Unavailable
 from koordcore.service.leader.lease import SoleLeader
 from koordcore.service.run import Shell
 from support.bus.bus_worlds import origin, sealed
-from support.bus.divided_server import DividedServer
+from support.bus.guarded import Guarded
 from support.bus.installed_server import koord
 from support.running_service import running_service
 from support.servers import server_directory
@@ -50,18 +51,19 @@ def started(node: str, number: int, expected: int) -> NewEvent:
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[DividedServer]:
+async def server() -> AsyncIterator[Guarded]:
     with server_directory() as directory:
-        found = DividedServer(directory, NAMES, ("n1", "n2"))
+        agents = (agent(node, name=f"agent-{node}", for_proxy=True) for node in ("n1", "n2"))
+        found = Guarded(directory, NAMES, (BOOTSTRAP, MANAGER, OPERATOR, *agents))
         await found.start(SIZES)
         try:
             yield found
         finally:
-            found.stop()
+            await found.server.kill()
 
 
 @asynccontextmanager
-async def manager(server: DividedServer, *words: str) -> AsyncGenerator[None]:
+async def manager(server: Guarded, *words: str) -> AsyncGenerator[None]:
     async with server.bus("manager") as bus:
 
         async def compose(shell: Shell[ManagerSettings]) -> None:
@@ -72,12 +74,12 @@ async def manager(server: DividedServer, *words: str) -> AsyncGenerator[None]:
             yield
 
 
-async def last_seq(server: DividedServer) -> int:
+async def last_seq(server: Guarded) -> int:
     async with server.bus("manager") as bus:
         return (await bus.events.head()).last_seq
 
 
-async def test_an_agent_appends_through_the_manager_as_to_the_log_itself(server: DividedServer) -> None:
+async def test_an_agent_appends_through_the_manager_as_to_the_log_itself(server: Guarded) -> None:
     async with server.connected("agent-n1") as connection:
         log = OwnFactLog(connection, NAMES)
         away = await log.append([started("n1", 0, 0)], deadline=0.5)
@@ -113,7 +115,7 @@ async def flood(connection: BusConnection, count: int, size: int) -> None:
     ("large", "small"), [(20, 5_000), pytest.param(100, 100_000, marks=pytest.mark.deep)], ids=["quick", "whole"]
 )
 async def test_a_node_that_floods_the_log_slows_itself_and_nobody_else(
-    server: DividedServer, large: int, small: int, tmp_path: Path
+    server: Guarded, large: int, small: int, tmp_path: Path
 ) -> None:
     async with (
         manager(server),
@@ -148,7 +150,7 @@ async def test_a_node_that_floods_the_log_slows_itself_and_nobody_else(
 
         words = ("doctor", "-o", "json")
         env = {
-            "KOORD_NATS": server.url,
+            "KOORD_NATS": server.server.url,
             "KOORD_NATS_SEED": str(server.settings("operator").nkey_seed_file),
             "KOORD_CLUSTER": NAMES.cluster,
             "KOORD_VAR": str(tmp_path),

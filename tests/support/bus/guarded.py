@@ -1,5 +1,6 @@
 """A server that knows the users of the log, with all streams made by the bootstrap job."""
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncGenerator, Iterable
@@ -10,18 +11,34 @@ from koordcore.bus.client.connection import BusConnection, ConnectionSettings
 from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import Bus, bus_on
 from koordcore.bus.names import BusNames
+from koordcore.bus.read.log_size import LogRoom
+from koordcore.bus.refusals import Refusals
 from koordcore.bus.setup.bootstrap import bootstrap, bootstrap_consumers, consumers
 from koordcore.bus.setup.manifest import BOOTSTRAP, ServiceManifest
 from koordcore.bus.setup.principals import nats_users, seed_file, shares
-from koordcore.bus.setup.streams import streams
+from koordcore.bus.setup.streams import StreamSizes, streams
+from koordcore.bus.work.node_facts import NodeFactRelay
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig, NatsUser, ensure_user_key, render
+from koordcore.service.clock import SystemClock
 from support.bus.bus_worlds import SMALL
 from support.bus.log_worlds import FAST
 from support.until import DEADLINE_SECONDS
 
 JUDGE = "judge"
 """A user of the tests alone, in the account of the streams, who may do everything."""
+
+
+@asynccontextmanager
+async def relaying(manager: BusConnection, names: BusNames) -> AsyncGenerator[None]:
+    """Append the facts of nodes meanwhile, over a connection of the user of managers."""
+    running = asyncio.create_task(NodeFactRelay(manager, names, SystemClock(), LogRoom(), Refusals("test")).run())
+    await manager.client.flush()
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.wait((running,))
 
 
 class Guarded:
@@ -36,11 +53,11 @@ class Guarded:
         config = NatsServerConfig(directory=directory / "nats", sync_interval="1s", users=users, shares=shares(names))
         self.server = NatsServer(config)
 
-    async def start(self) -> None:
+    async def start(self, sizes: StreamSizes = SMALL) -> None:
         """Start the server and create the streams."""
         await self.server.start()
         async with self.connected(BOOTSTRAP.name) as connection:
-            await bootstrap(connection, streams(self.names, replicas=1, sizes=SMALL))
+            await bootstrap(connection, streams(self.names, replicas=1, sizes=sizes))
             await bootstrap_consumers(connection, consumers(self.names))
 
     def reload(self, config: NatsServerConfig) -> None:
@@ -53,17 +70,27 @@ class Guarded:
     @asynccontextmanager
     async def connected(self, user: str) -> AsyncGenerator[BusConnection]:
         """A connection of one user."""
-        settings = ConnectionSettings(
-            urls=(self.server.url,),
-            user=user,
-            nkey_seed_file=self._judge_seed if user == JUDGE else seed_file(self.keys, user),
-            connect_seconds=DEADLINE_SECONDS,
-        )
-        connection = await connect(settings)
+        connection = await connect(self.settings(user))
         try:
             yield connection
         finally:
             await connection.drain_and_close()
+
+    def settings(self, user: str) -> ConnectionSettings:
+        """Address of the server, and the key of one user."""
+        return ConnectionSettings(
+            urls=(self.server.url,),
+            user=user,
+            nkey_seed_file=self._judge_seed if user == JUDGE else seed_file(self.keys, user),
+            reconnect_wait_seconds=0.05,
+            connect_seconds=DEADLINE_SECONDS,
+        )
+
+    @asynccontextmanager
+    async def relaying(self) -> AsyncGenerator[None]:
+        """Append the facts of nodes meanwhile, as each manager does."""
+        async with self.connected("manager") as connection, relaying(connection, self.names):
+            yield
 
     @asynccontextmanager
     async def bus(self, user: str) -> AsyncGenerator[Bus]:

@@ -9,7 +9,7 @@ have accounts of their own kind: an answer stays in the account of the user that
 Source: event-bus spec, 10; decision 0043.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -105,21 +105,33 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
 
 
 def shares(names: BusNames) -> tuple[Share, ...]:
-    """Return what the users of each account may use of the account with the streams: the subjects that a user of this
-    kind may publish and subscribe to, for every node.
+    """Return what the users of each account may use of other accounts: the subjects that a user of this kind may
+    publish and subscribe to, for every node.
     """
     found: set[Share] = set()
     for manifest in EVERY_KIND:
         if manifest.account == ACCOUNT:
             continue
         rights = permissions(manifest, names)
-        for subject in rights.publish_allow:
-            found.add(Share(owner=ACCOUNT, account=manifest.account, subject=subject, local=subject))
-        for subject in rights.subscribe_allow:
-            if not subject.startswith(_INBOX):
-                push = Share(owner=ACCOUNT, account=manifest.account, subject=subject, local=subject, is_stream=True)
-                found.add(push)
+        for local in rights.publish_allow:
+            found.update(
+                Share(owner=owner, account=manifest.account, subject=subject, local=local)
+                for owner, subject in _served(manifest, names, local)
+            )
+        for local in rights.subscribe_allow:
+            if not local.startswith(_INBOX):
+                found.add(Share(owner=ACCOUNT, account=manifest.account, subject=local, local=local, is_stream=True))
     return tuple(sorted(found))
+
+
+def _served(manifest: ServiceManifest, names: BusNames, local: str) -> Iterator[tuple[str, str]]:
+    """Yield the account and the subject there to which a message of a user on one subject goes."""
+    for taker in EVERY_KIND:
+        for kind in taker.takes_in:
+            if local == f"{names.prefix('ev')}{kind}.*" and taker.name != manifest.name:
+                yield taker.account, f"{names.prefix('intake')}{kind}.*"
+                return
+    yield ACCOUNT, local
 
 
 def seed_file(directory: Path, principal: str) -> Path:
