@@ -16,6 +16,7 @@ import pytest
 from koordcore.embedded.ports import free_ports
 from koordcore.service.run import MOST_FILES
 from koordcore.service.telemetry.tracing import FinishedSpan
+from support.certificates import write_certificate
 from support.until import DEADLINE_SECONDS, until_blocking
 
 pytestmark = pytest.mark.slow
@@ -77,9 +78,10 @@ def process(*flags: str, **environ: str) -> Generator["subprocess.Popen[str]"]:
         started.communicate(timeout=DEADLINE_SECONDS)
 
 
-def is_ready(port: int) -> bool:
+def is_ready(port: int, scheme: str = "http") -> bool:
+    url = f"{scheme}://127.0.0.1:{port}/readyz"
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).status_code == 200
+        return httpx.get(url, trust_env=False, verify=False, timeout=DEADLINE_SECONDS).status_code == 200
     except httpx.TransportError:
         return False
 
@@ -127,6 +129,28 @@ def test_probes_are_answered_also_with_few_open_files(loop: str, files: int) -> 
             assert httpx.get(url, trust_env=False, timeout=DEADLINE_SECONDS).status_code == 200
         for each in held:
             each.close()
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("loop", "most"), [("uvloop", 100), ("asyncio", 170)])
+def test_strangers_do_not_fill_the_memory_of_an_agent(loop: str, most: int, tmp_path: Path) -> None:
+    """The limit of an agent is 256 MiB, and it has some 120 MiB at rest. It runs with uvloop, which is installed."""
+    write_certificate(tmp_path)
+    (port,) = free_ports(1)
+    files = (f"--http-cert-file={tmp_path / 'tls.crt'}", f"--http-key-file={tmp_path / 'tls.key'}")
+    with process(f"--http-port={port}", f"--event-loop={loop}", *files) as demo:
+        until_blocking(lambda: is_ready(port, "https"))
+        before = resident_mib(demo.pid)
+        held = [socket.create_connection(("127.0.0.1", port)) for _ in range(2000)]
+        assert is_ready(port, "https")
+        assert resident_mib(demo.pid) - before < most
+        for each in held:
+            each.close()
+
+
+def resident_mib(pid: int) -> int:
+    (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS")]
+    return int(line.split()[1]) // 1024
 
 
 def test_a_service_may_open_as_many_files_as_the_system_permits() -> None:

@@ -10,6 +10,7 @@ import errno
 import ipaddress
 import socket
 import ssl
+from asyncio import sslproto
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,10 @@ from koordcore.service.clock import SystemClock
 from koordcore.service.telemetry.logging import logger
 
 _log: Final = logger("service.http")
+
+# asyncio reserves so many bytes for each connection with TLS before its handshake. 256 KiB would be 256 MiB for 1,024
+# silent connections, which is the limit of an agent. A record of TLS has at most 16 KiB. uvloop reserves them lazily.
+sslproto.SSLProtocol.max_size = 32 * 1024
 
 BACKLOG: Final = 4096  # Connections that the kernel keeps until they are accepted
 _AT_A_TIME: Final = 64  # Connections that are accepted before other tasks run
@@ -67,6 +72,11 @@ class Connection:
     def is_open(self) -> bool:
         """Whether its transport is there; over TLS, after the handshake."""
         return self._transport is not None
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether a part of an answer has not been sent."""
+        return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     def drop(self) -> None:
         """Close the connection at once."""
@@ -143,11 +153,13 @@ class Connections:
             return False
         return self._drop_oldest(max(self._waiting, key=lambda address: len(self._waiting[address])))
 
-    def drop_opening(self) -> None:
-        """Drop all connections that are not open yet."""
-        for connection in [each for each in self._all if not each.is_open]:
-            self.gone(connection)
-            connection.drop()
+    def drop_idle(self) -> None:
+        """Drop all connections without a request in hand, but those whose answer has not been sent."""
+        waiting = [each for of_address in self._waiting.values() for each in of_address]
+        for connection in waiting:
+            if not connection.has_unsent:
+                self.gone(connection)
+                connection.drop()
 
     def _drop_oldest(self, address: str) -> bool:
         oldest = next(iter(self._waiting.get(address, ())), None)

@@ -78,11 +78,11 @@ class WebServer(uvicorn.Server):
 
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more connections, and let requests in hand end."""
+        """Accept no more connections, close idle ones without waiting for clients, and finish requests in hand."""
         if self._accepting is not None:
             self._accepting.cancel()
             await asyncio.wait((self._accepting,))
-        self.connections.drop_opening()
+        self.connections.drop_idle()
         await super().shutdown(sockets)
 
     def _protocol(self, connection: Connection) -> LimitedProtocol:
