@@ -1,12 +1,14 @@
 """Order, backoff, waiting and waking of the queue."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from koord_scheduler.domain.cluster.equivalence_classes import PodClasses, Subject
 from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows
 from koord_scheduler.domain.columns.node_shape import node_shape
 from koord_scheduler.domain.loop.queue.queued_pod import QueueState
 from koord_scheduler.domain.loop.queue.scheduling_queue import SchedulingQueue
-from koord_scheduler.domain.loop.queue.unschedulable import Group
+from koord_scheduler.domain.loop.queue.unschedulable import Group, Rank
 from koordcore.protocol.objects import Pod
 from support.scheduler.scheduling import node, pod
 
@@ -247,3 +249,82 @@ def test_counts_follow_every_move(queue: SchedulingQueue, pod_classes: PodClasse
         queue.remove(uid)
     assert not any(queue.counts().values())
     assert queue.next_due() is None
+
+
+MOVES = st.lists(
+    st.tuples(st.sampled_from(["add", "pop", "fail", "retry now"]), st.integers(0, 3), st.integers(0, 11)),
+    max_size=120,
+)
+
+
+@given(MOVES)
+def test_of_two_attempts_one_is_a_first_one_while_a_pod_waits_for_it(moves: list[tuple[str, int, int]]) -> None:
+    """Whatever the priorities: a pod waits for its first attempt at most for the pods before it, and as many retries.
+
+    Among untried pods, and among retries, the order is that of priority and enqueueing.
+    """
+    columns = NodeColumns()
+    queue, pod_class = SchedulingQueue(columns), subject_of(PodClasses(columns), pod())
+    untried: dict[str, Rank] = {}
+    retries: dict[str, Rank] = {}
+    in_flight: list[str] = []
+    last_was_retry = False
+    for number, (move, priority, choice) in enumerate(moves):
+        if move == "add":
+            queue.add(uid := f"p{number}", pod_class, priority, "t")
+            untried[uid] = rank_of(queue, uid)
+        elif move == "pop" and (queued := queue.pop()) is not None:
+            is_retry = queued.uid in retries
+            mine, others = (retries, untried) if is_retry else (untried, retries)
+            rank = mine.pop(queued.uid)
+            assert all(rank < other for other in mine.values())
+            if is_retry and others:
+                assert not last_was_retry
+                assert all(rank < other for other in others.values())
+            elif others and not last_was_retry:
+                assert all(rank < other for other in others.values())
+            last_was_retry = is_retry and bool(others)
+            in_flight.append(queued.uid)
+        elif in_flight and move == "fail":
+            queue.retry_later(uid := in_flight.pop(choice % len(in_flight)), float(number))
+            queue.tick(number + 20.0)
+            retries[uid] = rank_of(queue, uid)
+        elif in_flight and move == "retry now":
+            queue.retry_now(uid := in_flight.pop(choice % len(in_flight)))
+            retries[uid] = rank_of(queue, uid)
+    assert len(popped(queue)) == len(untried) + len(retries)
+
+
+def rank_of(queue: SchedulingQueue, uid: str) -> Rank:
+    queued = queue.get(uid)
+    assert queued is not None
+    assert queued.state is QueueState.ACTIVE
+    return queued.rank
+
+
+def test_many_retries_of_a_higher_priority_do_not_keep_a_pod_from_its_first_attempt(
+    queue: SchedulingQueue, pod_classes: PodClasses
+) -> None:
+    """As in a run at speed 360: the back-off of a failed pod is over before the next decision."""
+    pod_class = subject_of(pod_classes, pod())
+    for number in range(50):
+        queue.add(f"unschedulable-{number}", pod_class, 9, "t")
+    for _ in range(50):
+        queued = queue.pop()
+        assert queued is not None
+        queue.retry_later(queued.uid, 0.0)
+    now = 10.0
+    queue.tick(now)
+    for number in range(20):
+        queue.add(f"new-{number}", pod_class, 0, "t")
+    first: list[str] = []
+    for _ in range(40):
+        queued = queue.pop()
+        assert queued is not None
+        if queued.attempts == 1:
+            first.append(queued.uid)
+        else:
+            queue.retry_later(queued.uid, now)
+        now += 10
+        queue.tick(now)
+    assert first == [f"new-{number}" for number in range(20)]

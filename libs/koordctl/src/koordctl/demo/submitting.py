@@ -33,6 +33,8 @@ WARM_UP_SECONDS: Final = 180.0
 """Time within which the nodes must have batch resources and devices."""
 SETTLE_SECONDS: Final = 30.0
 QUIET_SECONDS: Final = 3.0
+FIRST_ATTEMPT_SECONDS: Final = 60.0
+"""Longest time without a first attempt while pods wait for theirs. After it, they count as unexplained."""
 
 
 class Arrival(NamedTuple):
@@ -167,13 +169,18 @@ async def delete_pods(client: httpx.AsyncClient, pods: Sequence[TracePod]) -> No
 
 
 async def settle(sent: int, tail: Tail, watching: Watching) -> None:
-    """Wait until every pod is placed or explained and placements have stopped, but at most `SETTLE_SECONDS`."""
+    """Wait until every pod is placed or explained and placements have stopped, but at most `SETTLE_SECONDS`. As long as
+    first attempts go on, wait for those that are left: a pod that was not attempted has no explanation yet.
+    """
     end = time.monotonic() + SETTLE_SECONDS
     placed, changed_at = len(tail.placed), time.monotonic()
-    while time.monotonic() < end:
+    unanswered, answered_at = tail.unanswered(sent), time.monotonic()
+    while (now := time.monotonic()) < end or (unanswered > 0 and now - answered_at < FIRST_ATTEMPT_SECONDS):
         if len(tail.placed) != placed:
-            placed, changed_at = len(tail.placed), time.monotonic()
-        if tail.unanswered(sent) <= 0 and time.monotonic() - changed_at > QUIET_SECONDS:
+            placed, changed_at = len(tail.placed), now
+        if tail.unanswered(sent) < unanswered:
+            unanswered, answered_at = tail.unanswered(sent), now
+        if unanswered <= 0 and now - changed_at > QUIET_SECONDS:
             return
         watching.progress(tail.counts(sent, sent))
         await asyncio.sleep(0.2)

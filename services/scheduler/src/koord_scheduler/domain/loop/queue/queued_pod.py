@@ -85,12 +85,13 @@ class PodHeap:
     If a pod leaves the state without `pop`, its entry is outdated. `first` drops outdated entries. Where this instance
     does not lead, nobody calls it. So if most entries are outdated, `push` makes the heap again from the pods. The cost
     of a call is the same on average. `state`: the state, ACTIVE or BACKOFF. `pods`: uid -> entry of each pod in the
-    queue, whatever its state. The heap reads it at each call.
+    queue, whatever its state. The heap reads it at each call. `tried`: Whether the pods had an attempt. None: all pods.
     """
 
-    def __init__(self, state: QueueState, pods: Mapping[str, QueuedPod]) -> None:
+    def __init__(self, state: QueueState, pods: Mapping[str, QueuedPod], tried: bool | None = None) -> None:
         self._state = state
         self._pods = pods
+        self._tried = tried
         self._heap: list[tuple[float, int, str]] = []
 
     def __len__(self) -> int:
@@ -102,7 +103,7 @@ class PodHeap:
         if len(self._heap) < _WORTH_IT + 2 * len(self._pods):
             heapq.heappush(self._heap, self._key(pod))
         else:
-            self._heap = [self._key(each) for each in self._pods.values() if each.state is self._state]
+            self._heap = [self._key(each) for each in self._pods.values() if self._has(each)]
             heapq.heapify(self._heap)
 
     def first(self) -> QueuedPod | None:
@@ -110,7 +111,7 @@ class PodHeap:
         while self._heap:
             key = self._heap[0]
             pod = self._pods.get(key[2])
-            if pod is not None and pod.state is self._state and self._key(pod) == key:
+            if pod is not None and self._has(pod) and self._key(pod) == key:
                 return pod
             heapq.heappop(self._heap)
         return None
@@ -121,6 +122,9 @@ class PodHeap:
         if pod is not None:
             heapq.heappop(self._heap)
         return pod
+
+    def _has(self, pod: QueuedPod) -> bool:
+        return pod.state is self._state and (self._tried is None or self._tried == (pod.attempts > 0))
 
     def _key(self, pod: QueuedPod) -> tuple[float, int, str]:
         before = pod.ready_at if self._state is QueueState.BACKOFF else float(-pod.priority)

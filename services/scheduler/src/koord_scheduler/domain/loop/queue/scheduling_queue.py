@@ -11,7 +11,8 @@ gated until one of its own events, or until a plugin activates it. Waiting pods 
 by their `Subject`; pods that a plugin rejected before any node, by the plugin's `Block`.
 
 Times are arguments: Unix seconds of the service's `Clock`. Pods of equal priority are ordered by enqueueing, so that a
-replay pops the same pods.
+replay pops the same pods. While a pod waits for its first attempt, at most every second pop is a retry, also if the
+retry has a higher priority. Otherwise many pods that fit nowhere could keep a new one from ever being attempted.
 
 Source: scheduler-core spec, 2
 """
@@ -52,7 +53,9 @@ class SchedulingQueue:
         self._initial_backoff = initial_backoff
         self._max_backoff = max_backoff
         self._pods: dict[str, QueuedPod] = {}
-        self._active = PodHeap(QueueState.ACTIVE, self._pods)
+        self._untried = PodHeap(QueueState.ACTIVE, self._pods, tried=False)
+        self._retries = PodHeap(QueueState.ACTIVE, self._pods, tried=True)
+        self._popped_retry = False  # Whether the last pop was a retry, and an untried pod waited
         self._backoff = PodHeap(QueueState.BACKOFF, self._pods)
         self._waiting_since: dict[str, float] = {}
         self._pauses = Pauses()
@@ -114,14 +117,23 @@ class SchedulingQueue:
         return pod
 
     def pop(self) -> QueuedPod | None:
-        """Return the first pod of the active queue, or None if it is empty. The pod is in flight from then on, and its
-        number of attempts grows by one.
+        """Return the next pod of the active queue, or None if it is empty: the first one by rank, or the first untried
+        one after a retry. The pod is in flight from then on, and its number of attempts grows by one.
         """
-        pod = self._active.pop()
+        pod = self._next_active()
         if pod is not None:
             pod.attempts += 1
             self._move(pod, QueueState.IN_FLIGHT)
         return pod
+
+    def _next_active(self) -> QueuedPod | None:
+        """Remove the pod whose turn it is from its heap."""
+        untried, retry = self._untried.first(), self._retries.first()
+        if untried is None or retry is None:
+            self._popped_retry = False
+            return self._untried.pop() if retry is None else self._retries.pop()
+        self._popped_retry = not self._popped_retry and retry.rank < untried.rank
+        return self._retries.pop() if self._popped_retry else self._untried.pop()
 
     def take(self, uid: str, like: str = "") -> QueuedPod:
         """Return a pod out of turn. It is in flight from then on, and its number of attempts grows by one. `uid`: uid
@@ -218,7 +230,7 @@ class SchedulingQueue:
         self._came = Came.FAILED
         if not self._stays_gated(pod):
             self._move(pod, QueueState.ACTIVE)
-            self._active.push(pod)
+            self._retries.push(pod)
 
     def assumed(self, pod: QueuedPod, has_room: Callable[[Subject], bool]) -> None:
         """End an attempt that found a node. Wake the next pod of the same `Block`, and of the subject if it may fit.
@@ -323,7 +335,7 @@ class SchedulingQueue:
         self._tickets += 1
         pod.ticket = self._tickets
         self._move(pod, QueueState.ACTIVE)
-        self._active.push(pod)
+        (self._retries if pod.attempts else self._untried).push(pod)
 
     def _flush(self, now: float) -> None:
         """End waits of more than 5 minutes, for the first pod of each group, the longest waits first. The next pod
