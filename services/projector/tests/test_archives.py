@@ -53,7 +53,7 @@ async def test_lossy_streams_are_archived_and_what_cannot_be_read_is_counted(pos
         for message in cluster.reports:
             await it.observations.publish(message.ref, message.event, message.origin)
         broken = cluster.reports[0].ref
-        it.observations._log.store(broken, {"Koord-Type": "NodeUsageReported", "Koord-Schema": "1"}, b"{")  # pyright: ignore[reportPrivateUsage]
+        it.observations.log.store(broken, {"Koord-Type": "NodeUsageReported", "Koord-Schema": "1"}, b"{")
         for message in cluster.explanations:
             await it.explanations.publish(message.ref, message.event, message.origin)
         for _ in range(2):  # the second run has nothing to add
@@ -74,11 +74,11 @@ async def pauses_of_archive(
     """Pauses of an archive whose batches have these outcomes (None: stored), and its warnings."""
     left, pauses = list(outcomes), list[float]()
 
-    async def store(writer: Writer, after: int, batch: Sequence[StoredEvent]) -> int:
+    async def store(kept: archive.Archive, writer: Writer, after: int, batch: Sequence[StoredEvent]) -> int:
         outcome = left.pop(0)
         if outcome is not None:
             raise outcome
-        return await archive.store_reports(writer, after, batch)
+        return await archive.store_reports(kept, writer, after, batch)
 
     async def note(self: Backoff) -> None:
         pauses.append(self.seconds())
@@ -129,14 +129,14 @@ async def test_old_rows_of_the_archives_are_deleted_in_small_transactions(
         async with it.running():
             await until(lambda: it.progress.observations == len(cluster.reports))
             await until(lambda: it.progress.explanations == len(cluster.explanations))
-        for table, time in ((observations, "reported_at"), (explanations, "occurred_at")):
+        for table, time in ((observations, "stored_at_ns"), (explanations, "occurred_at")):
             with psycopg.connect(postgres_dsn) as connection:
                 column, name = sql.Identifier(time), sql.Identifier(table.name)
                 every = connection.execute(sql.SQL("SELECT {} FROM {} ORDER BY 1").format(column, name)).fetchall()
-            middle = str(every[len(every) // 2][0])
+            middle = every[len(every) // 2][0]
             old = sum(row[0] < middle for row in every)
             assert old > 7, "several transactions are needed"
-            clock = ManualClock(unix_seconds(middle) + 86_400)
+            clock = ManualClock((unix_seconds(middle) if isinstance(middle, str) else middle / 1e9) + 86_400)
             context = it.context
             policy = retention.Retention(
                 database=it.database, clock=clock, days=1, metrics=context.metrics, logger=context.logger

@@ -28,7 +28,7 @@ def test_a_fact_has_the_same_line_with_and_without_parsed_headers(origin: Origin
     sealed = seal(Draft(AggregateRef("nodestate", id_), PodsStarted(pods=[uid]), 0), origin, 0, 1)
     block = HEADER_LINE + encode_headers(sealed.headers) + b"\r\n"
     event = StoredEvent(7, sealed.ref, EventHeaders(block), sealed.body, 12)
-    assert event_line(event) == event_line(event.with_parsed_headers())
+    assert event_line(event, 7) == event_line(event.with_parsed_headers(), 7)
 
 
 def test_a_fact_with_a_huge_schema_can_be_sent_to_the_fold() -> None:

@@ -24,7 +24,7 @@ from koord_projector.read.pods import PodsQuery, list_pods
 from koord_projector.read.search import SearchQuery, search_everything
 from koord_projector.store import database as database_module
 from koord_projector.store import positions
-from koord_projector.store.copytext import EVENT_COLUMNS, copy_statement, event_line
+from koord_projector.store.copytext import EVENT_COLUMNS, EventLines, copy_statement
 from koord_projector.store.database import Database
 from koordcore.bus.archive.archived_log import archive_facts
 from koordcore.events.descheduling import (
@@ -299,8 +299,8 @@ async def test_a_database_of_the_version_before_keeps_its_facts_and_answers_past
     async with database.engine.begin() as connection:
         await connection.run_sync(earlier)
     async with await psycopg.AsyncConnection.connect(postgres_dsn) as connection, connection.cursor() as cursor:
-        async with cursor.copy(copy_statement("events", EVENT_COLUMNS).encode()) as copy:
-            await copy.write(b"".join(map(event_line, events)))
+        async with cursor.copy(copy_statement("events", EVENT_COLUMNS[:-1]).encode()) as copy:
+            await copy.write(b"".join(line.rpartition(b"\t")[0] + b"\n" for line in map(EventLines(), events)))
         for row in changes.new_aggregates:
             values = (row.ref.kind, row.ref.id, row.seq, row.state.decode())
             await cursor.execute("INSERT INTO aggregates (kind, id, seq, state) VALUES (%s, %s, %s, %s)", values)

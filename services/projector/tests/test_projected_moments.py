@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from koord_projector.read.moments import Moment, resolve, state_at
+from koord_projector.read.moments import resolve, state_at
 from koord_projector.read.nodes import list_nodes
 from koord_projector.read.objects import ObjectsQuery, list_objects
 from koord_projector.read.pod import pod_life
@@ -72,8 +72,10 @@ async def test_a_time_means_everything_that_had_happened_by_then(postgres_dsn: s
         async with it.database.reading() as connection:
             for event in events[::53]:
                 at = await resolve(connection, event.occurred_at)
-                last = max(other.seq for other in events if other.occurred_at <= event.occurred_at)
-                assert at == Moment(position=last, occurred_at=event.occurred_at, live=False)
+                last = (
+                    next((other.seq for other in events if other.occurred_at > event.occurred_at), len(events) + 1) - 1
+                )
+                assert (at.position, at.live) == (last, False)
             assert (await resolve(connection, "2001-01-01T00:00:00Z")).position == 0
             assert (await resolve(connection, "2101-01-01T00:00:00+02:00")).position == len(events)
             assert await state_at(connection, await resolve(connection, "0"), "nodespec", "node-a-000") is None

@@ -22,6 +22,7 @@ from koordcore.bus.backup import (
 from koordcore.bus.client.connection import BusConnection, ConnectionSettings, Denied
 from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import Bus, bus_on, with_archive
+from koordcore.bus.folds.replay import position_at_time
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.stream_reader import ApiError, api
 from koordcore.bus.setup.bootstrap import Change, bootstrap
@@ -39,7 +40,7 @@ from koordcore.ports.desired import DesiredNode
 from koordcore.ports.eventlog import Appended, Misconfigured
 from koordcore.ports.snapshots import Snapshot, state_digest
 from koordcore.service.clock import SystemClock
-from koordcore.values.timestamps import rfc3339
+from koordcore.values.timestamps import rfc3339, unix_nanos
 from koordctl.replay.scheduler_fold import archived_folds
 from support.bus.bus_worlds import SMALL, sealed
 from support.bus.log_worlds import FAST
@@ -264,24 +265,31 @@ async def test_a_restore_up_to_a_position_leaves_out_what_is_later(tmp_path: Pat
                         )
 
 
-async def test_a_restore_up_to_a_time_ends_with_its_last_fact(tmp_path: Path) -> None:
+async def test_a_restore_up_to_a_time_ends_with_the_last_fact_that_was_stored_by_then(tmp_path: Path) -> None:
     place = open_place(str(tmp_path))
-    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    said = datetime(2026, 1, 1, tzinfo=UTC)
     async with installation() as running:
         await running.create_streams()
         async with running.bus("manager") as bus:
             for number in range(12):
                 draft = Draft(AggregateRef("podspec", f"p{number}"), PodSpecDeleted(namespace="d", name="p"), 0)
-                at = rfc3339(begin + timedelta(seconds=number))
+                # The clocks of the writers are wrong, each in its own way, and do not count.
+                at = rfc3339(said + timedelta(days=number * 7 % 12))
                 origin = Origin(causation_id=str(number), correlation_id="x", actor="test", occurred_at=at)
                 assert isinstance(await bus.events.append(CATALOGUE.seal([draft], origin)), Appended)
+            stored = [event.stored_at_ns async for batch in bus.events.history(0, 12) for event in batch]
         await running.backup(place)
-    for seconds, last in ((0.0, 1), (4.5, 5), (11.0, 12), (99.0, 12)):
+    begin = datetime(1970, 1, 1, tzinfo=UTC)
+    moments = [begin + timedelta(microseconds=nanos // 1000) for nanos in stored]
+    for moment, last in ((moments[0], 1), (moments[4], 5), (moments[11], 12), (moments[11] + timedelta(days=1), 12)):
         async with installation() as fresh:
-            assert await fresh.restore(place, begin + timedelta(seconds=seconds)) == last
+            assert await fresh.restore(place, moment) == last
+            async with fresh.bus("manager") as bus:
+                found = await position_at_time(bus.events, unix_nanos(moment))
+                assert found == last
     async with installation() as fresh:
         with pytest.raises(NotInBackup, match="no complete append up to it"):
-            await fresh.restore(place, begin - timedelta(seconds=1))
+            await fresh.restore(place, moments[0] - timedelta(seconds=1))
 
 
 async def test_a_position_that_the_backup_lacks_is_refused_before_anything_is_written(tmp_path: Path) -> None:

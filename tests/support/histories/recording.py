@@ -26,10 +26,10 @@ class Recorder:
         self.state = ClusterState()
         self.events: list[StoredEvent] = []
 
-    def write(self, kind: str, id_: str, event: Event) -> None:
-        """One event on one aggregate."""
+    def write(self, kind: str, id_: str, event: Event, *, at: str | None = None) -> None:
+        """One event on one aggregate. `at`: RFC 3339 time of it; None: one second passes per event."""
         ref = AggregateRef(kind, id_)
         draft = Draft(ref, event, self.state.last_seq(ref))
-        entry = stored(len(self.events) + 1, draft)
+        entry = stored(len(self.events) + 1, draft, at=at)
         self.events.append(entry)
         self.state.apply(entry)

@@ -9,10 +9,11 @@ from contextlib import asynccontextmanager, contextmanager
 import httpx
 from koord_projector.compose import assemble
 from koord_projector.settings import ProjectorSettings
-from koordcore.bus.adapters.memory import MemoryLog
+from koordcore.bus.adapters.memory import MemoryLog, MemoryObservationLog
 from koordcore.bus.factory import Bus, memory_bus
 from koordcore.service.run import Shell
 from support.projector.synthetic_cluster import SyntheticCluster
+from support.projector.world import stored_when_told
 from support.running_service import running_service
 from support.until import DEADLINE_SECONDS, until
 
@@ -20,9 +21,13 @@ from support.until import DEADLINE_SECONDS, until
 async def bus_with(cluster: SyntheticCluster) -> tuple[Bus, MemoryLog]:
     """Streams that hold everything that a synthetic cluster wrote."""
     log = MemoryLog()
+    stored_when_told(log)
     for event in cluster.facts:
         log.store(event.ref, dict(event.headers), event.body)
     bus = memory_bus("demo", log=log)
+    for stream in (bus.observations, bus.explanations):
+        assert isinstance(stream, MemoryObservationLog)
+        stored_when_told(stream.log)
     for message in cluster.reports:
         await bus.observations.publish(message.ref, message.event, message.origin)
     for message in cluster.explanations:

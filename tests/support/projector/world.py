@@ -12,7 +12,8 @@ from koord_projector.fold.pods import Phase
 from koord_projector.projecting.feed import watch_head
 from koord_projector.store.database import Database
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog, MemoryObservationLog
-from koordcore.events.envelope import StoredEvent, name_token
+from koordcore.bus.read.report_gate import ReportGate
+from koordcore.events.envelope import HEADER_OCCURRED_AT, StoredEvent, name_token
 from koordcore.service.clock import SystemClock
 from koordcore.service.health import Health
 from koordcore.service.telemetry.logging import logger
@@ -21,6 +22,7 @@ from koordcore.service.telemetry.tracing import Tracer
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeAgentState, PodSpecState, PodState
 from koordcore.values.allocation import is_reservation
+from koordcore.values.timestamps import unix_seconds
 from support.until import until
 
 TABLES = (
@@ -37,6 +39,12 @@ TABLES = (
 """The tables that a rebuild fills from the log."""
 
 
+def stored_when_told(*logs: MemoryLog) -> None:
+    """Let streams store each message when its writer says that it occurred, because the days of tests are fixed."""
+    for log in logs:
+        log.time_of_storing = lambda headers: int(unix_seconds(headers.get(HEADER_OCCURRED_AT, "")) * 1e6) * 1000
+
+
 @dataclass
 class Projector:
     """One projector with its log."""
@@ -50,6 +58,7 @@ class Projector:
     tracer: Tracer = field(default_factory=lambda: Tracer("projector"))
 
     def __post_init__(self) -> None:
+        stored_when_told(self.log, self.observations.log, self.explanations.log)
         self.metrics = Metrics("projector")
         self.progress = Progress(ready=self.health.readiness_condition("facts", "loading"))
         metrics = ProjectorMetrics(self.metrics)
@@ -71,6 +80,7 @@ class Projector:
                 dsn=self.database.dsn,
                 store=STORES[stream],
                 batch=500,
+                gate=ReportGate(SystemClock(), metrics.passed_over),
                 progress=self.progress,
                 metrics=metrics,
                 logger=logger("projector"),
@@ -79,7 +89,10 @@ class Projector:
         ]
 
     def write(self, events: Sequence[StoredEvent]) -> None:
-        """Appends events as they are; their sequences must continue the log's."""
+        """Appends events as they are; their sequences must continue the log's.
+
+        Each is stored when its writer says that it occurred; so are reports and explanations.
+        """
         for event in events:
             assert self.log.store(event.ref, dict(event.headers), event.body) == event.seq
 

@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import tempfile
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -34,7 +33,6 @@ from koordcore.bus.folds.replay import position_at_time
 from koordcore.bus.folds.runner import FoldRunner
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import (
-    HEADER_OCCURRED_AT,
     HEADER_SCHEMA,
     HEADER_TYPE,
     AggregateRef,
@@ -49,7 +47,6 @@ from koordcore.ports.snapshots import SnapshotStore
 from koordcore.service.clock import SystemClock
 from koordcore.state import ClusterState
 from koordcore.state.cluster import schema_fingerprint
-from koordcore.values.timestamps import rfc3339
 from support.bus.read_log import ReadLog
 from support.bus.snapshots import of_the_cluster
 from support.depth import examples
@@ -355,22 +352,21 @@ async def test_a_fold_without_a_snapshot_in_the_store_begins_at_the_archived_one
     assert (runner.position, runner.state.hash()) == (20, folded(EVENTS, 20).hash())
 
 
-async def test_a_search_for_a_moment_begins_at_the_newest_known_position_before_it(place: Place) -> None:
-    began = datetime(2026, 1, 1, tzinfo=UTC)
-    events = [
-        msgspec.structs.replace(
-            event, headers={**event.headers, HEADER_OCCURRED_AT: rfc3339(began + timedelta(hours=event.seq))}
-        )
-        for event in EVENTS[:30]
-    ]
-    log = ReadLog(filled(events))
+@pytest.mark.parametrize("ahead", [0, 6], ids=["in order", "the clock of the server was set back after fact 20"])
+async def test_a_search_for_a_moment_begins_at_the_newest_known_position_before_it(place: Place, ahead: int) -> None:
+    memory = MemoryLog()
+    memory.time_of_storing = lambda _: memory.last_seq + (ahead if memory.last_seq == 20 else 0)
+    for event in EVENTS[:30]:
+        memory.store(event.ref, dict(event.headers), event.body)
+    log = ReadLog(memory)
     archived = ArchivedSnapshots(place, log, never)
-    assert await archived.position_before(began + timedelta(hours=100)) == 0
+    assert await archived.position_before(100) == 0
+    await taken(log, place, 20)
     await taken(log, place, 30)
     await archive_facts(log, place, "c", 8, lambda position: None)
-    for hours, begin in ((4, 0), (6, 5), (9, 8), (10, 8), (11, 10), (29, 25), (90, 30)):
-        moment = began + timedelta(hours=hours)
+    for moment, begin in ((4, 0), (6, 5), (9, 8), (10, 10), (11, 10), (19, 15), (23, 15 if ahead else 20), (90, 30)):
         after = await archived.position_before(moment)
         assert after == begin
-        assert await position_at_time(log, rfc3339(moment), after=after) == min(hours, 30)
-        assert await position_at_time(log, rfc3339(moment)) == min(hours, 30)
+        expected = 19 if ahead and 20 <= moment < 26 else min(moment, 30)
+        assert await position_at_time(log, moment, after=after) == expected
+        assert await position_at_time(log, moment) == expected

@@ -301,13 +301,26 @@ async def test_state_at_any_position_is_the_fold_of_its_prefix():
             assert (await state_at(log, SOURCE, upto, fold="f", snapshots=store)).seen == wanted
 
 
-async def test_a_moment_is_a_position():
-    _, log = await filled(*(event(f"n{i}", second=10 * i) for i in range(4)))
-    positions = [
-        await position_at_time(log, f"2026-01-01T00:00:{moment}.000000Z") for moment in ("00", "05", "10", "29", "59")
-    ]
-    assert positions == [1, 1, 2, 3, 4]
-    assert await position_at_time(log, "2025-12-31T23:59:59.000000Z") == 0
+@pytest.mark.parametrize(
+    ("stored", "positions"),
+    [
+        ([0, 10, 20, 30], {-1: 0, 0: 1, 5: 1, 10: 2, 29: 3, 59: 4}),
+        # The clock of the server was set back by 25 s after the third fact, and forward again after the fourth one.
+        ([0, 10, 20, -5, 30], {-5: 0, 0: 1, 15: 2, 20: 4, 29: 4, 30: 5}),
+        ([20, 0, 10, 20, 30], {0: 0, 19: 0, 20: 4, 30: 5}),
+    ],
+)
+async def test_a_moment_is_the_position_before_the_first_fact_that_was_stored_later(
+    stored: list[int], positions: dict[int, int]
+) -> None:
+    memory = MemoryLog()
+    times = iter(stored)
+    memory.time_of_storing = lambda _: next(times)
+    for number in range(len(stored)):
+        written = event(f"n{number}", second=40 - number)  # what the writers say has no effect
+        memory.store(written.ref, dict(written.headers), written.body)
+    log = MemoryEventLog(memory)
+    assert {moment: await position_at_time(log, moment) for moment in positions} == positions
 
 
 async def test_the_fold_goes_on_while_a_snapshot_is_encoded_and_the_snapshot_is_of_its_position():

@@ -9,10 +9,9 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import cast
 
-from koordcore.events import CATALOGUE
+from koordcore.bus.read.report_gate import ReportGate
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.observation import NodeUsageReported
-from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.eventlog import HistoryGone, ObservationLog
 from koordcore.service.telemetry.logging import Logger
 from koordcore.stories.usage_archive import report_time
@@ -25,8 +24,8 @@ from koord_projector.store.database import REFUSED, WRITE_ERRORS, first_line
 from koord_projector.store.positions import EXPLANATIONS, OBSERVATIONS, Moved
 from koord_projector.store.writer import Writer
 
-Store = Callable[[Writer, int, Sequence[StoredEvent]], Awaitable[int]]
-"""Function (writer, position before, messages) -> number of stored messages."""
+Store = Callable[["Archive", Writer, int, Sequence[StoredEvent]], Awaitable[int]]
+"""Function (archive, writer, position before, messages) -> number of stored messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +37,7 @@ class Archive:
     dsn: str  # Address of the database
     store: Store  # Writes one batch of messages
     batch: int  # Largest number of messages in a batch
+    gate: ReportGate  # Reads reports as all services do
     progress: Progress  # Progress of the projector
     metrics: ProjectorMetrics  # The projector's metrics
     logger: Logger  # The projector's logger
@@ -89,7 +89,7 @@ async def _stored(archive: Archive, writer: Writer, after: int, batch: Sequence[
     that it has before.
     """
     try:
-        return await archive.store(writer, after, batch), batch[-1].seq
+        return await archive.store(archive, writer, after, batch), batch[-1].seq
     except REFUSED as error:
         if len(batch) == 1:
             archive.logger.warning("message_refused", stream=archive.stream, seq=batch[0].seq, reason=first_line(error))
@@ -108,17 +108,14 @@ def _note(archive: Archive, position: int) -> None:
         archive.progress.explanations = position
 
 
-async def store_reports(writer: Writer, after: int, batch: Sequence[StoredEvent]) -> int:
-    """Return the number of stored reports. Messages that cannot be decoded, other messages, and reports without a valid
-    time are left out. `after`: position of the stream that the database must have now.
+async def store_reports(archive: Archive, writer: Writer, after: int, batch: Sequence[StoredEvent]) -> int:
+    """Return the number of stored reports. Other messages are left out, and reports that the gate passes over, for example
+    because they are dated ahead. `after`: position of the stream that the database must have now.
     """
     reports: list[tuple[StoredEvent, NodeUsageReported, str]] = []
     for stored in batch:
-        try:
-            event = CATALOGUE.read(stored)
-        except UnreadableEvent:
-            continue
-        if not isinstance(event, NodeUsageReported) or len(stored.ref.id) > LONGEST_TOKEN:
+        event = archive.gate.read(stored)
+        if event is None or len(stored.ref.id) > LONGEST_TOKEN:
             continue
         reported_at = report_time(event)
         if reported_at is not None:
@@ -127,7 +124,7 @@ async def store_reports(writer: Writer, after: int, batch: Sequence[StoredEvent]
     return len(reports)
 
 
-async def store_explanations(writer: Writer, after: int, batch: Sequence[StoredEvent]) -> int:
+async def store_explanations(_archive: Archive, writer: Writer, after: int, batch: Sequence[StoredEvent]) -> int:
     """Return the number of stored explanations. Messages without a row (`explanation_row`) are left out."""
     rows = [row for row in map(explanation_row, batch) if row is not None]
     await writer.archive_explanations(after, batch[-1].seq, rows)

@@ -1,6 +1,7 @@
 """The composition root: it chooses log and database, and creates the components of the projector."""
 
 from koordcore.bus.factory import Bus
+from koordcore.bus.read.report_gate import ReportGate
 from koordcore.place import open_place
 from koordcore.service.component import add_bus
 from koordcore.service.lifecycle import Component
@@ -59,6 +60,7 @@ def assemble(shell: Shell[ProjectorSettings], bus: Bus) -> None:
             dsn=dsn,
             store=STORES[stream],
             batch=500,
+            gate=ReportGate(shell.clock, metrics.passed_over),
             progress=progress,
             metrics=metrics,
             logger=shell.log,

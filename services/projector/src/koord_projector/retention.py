@@ -22,10 +22,11 @@ import sqlalchemy.exc
 from koordcore.bus.archive.files import InvalidArchive, read_list
 from koordcore.place import Place, PlaceTrouble
 from koordcore.ports.clock import Clock
+from koordcore.service.clock import host_moment
 from koordcore.service.telemetry.logging import Logger
 from koordcore.state.registry import STATE_TYPES
 from koordcore.values import codec
-from koordcore.values.timestamps import rfc3339
+from koordcore.values.timestamps import rfc3339, unix_nanos
 from sqlalchemy import Executable, Table, delete, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -39,13 +40,12 @@ LOOK_SECONDS: Final = 600.0
 """Time between two searches for old rows or partitions."""
 ROWS_AT_ONCE: Final = 5_000
 """Rows that one transaction deletes, so that no other statement waits long for it."""
-_TIMES: Final = {observations.name: "reported_at", explanations.name: "occurred_at"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
     database: Database
-    clock: Clock  # Clock of the run. Reports have its times.
+    clock: Clock  # Clock of the run
     days: float  # Age in days from which rows are deleted
     metrics: ProjectorMetrics  # The projector's metrics
     logger: Logger  # The projector's logger
@@ -68,9 +68,13 @@ async def prune(retention: Retention, table: Table) -> int:
     Raises:
         READ_ERRORS: Postgres is unavailable. What was deleted stays deleted.
     """
-    before = rfc3339(retention.clock.now() - timedelta(days=retention.days))
-    key, time = tuple_(*table.primary_key.columns), table.c[_TIMES[table.name]]
-    oldest = select(*table.primary_key.columns).where(time < before).order_by(time).limit(ROWS_AT_ONCE)
+    before = retention.clock.now() - timedelta(days=retention.days)
+    if table is observations:  # whose writers are many, each with a clock of its own
+        time, limit = table.c.stored_at_ns, unix_nanos(host_moment(retention.clock, before)) - 999
+    else:
+        time, limit = table.c.occurred_at, rfc3339(before)
+    key = tuple_(*table.primary_key.columns)
+    oldest = select(*table.primary_key.columns).where(time < limit).order_by(time).limit(ROWS_AT_ONCE)
     old = delete(table).where(key.in_(oldest))
     return await delete_in_parts(retention.database, retention.metrics, table.name, old, {}, ROWS_AT_ONCE)
 
@@ -138,7 +142,7 @@ _ENDED: Final = {
 class FactRetention:
     database: Database
     archive: Place  # Place of the archive of the log
-    clock: Clock  # Clock of the run. Facts have its times.
+    clock: Clock  # Clock of the run
     days: float  # Age in days from which facts are dropped
     progress: Progress  # Progress of the fold. While the tables are made again, nothing is dropped.
     metrics: ProjectorMetrics  # The projector's metrics
@@ -165,9 +169,11 @@ async def drop_round(retention: FactRetention) -> int:
         PlaceTrouble, InvalidArchive: The archive cannot be read.
     """
     archived = await read_list(retention.archive)
-    before = rfc3339(retention.clock.now() - timedelta(days=retention.days))
+    before = retention.clock.now() - timedelta(days=retention.days)
     async with retention.database.reading() as connection:
-        partitions = await _droppable(connection, 0 if archived is None else archived.last, before)
+        partitions = await _droppable(
+            connection, 0 if archived is None else archived.last, unix_nanos(host_moment(retention.clock, before))
+        )
         tables = await _tables_of(connection, partitions)
     if not partitions:
         return 0
@@ -182,7 +188,7 @@ async def drop_round(retention: FactRetention) -> int:
             return 0
         for partition in partitions:
             await connection.execute(text(f"DROP TABLE {partition.name}"))
-    retention.logger.info("facts_dropped", upto=end, partitions=len(partitions), older_than=before)
+    retention.logger.info("facts_dropped", upto=end, partitions=len(partitions), older_than=rfc3339(before))
     for table, ended in _ENDED.items():
         statement = text(f"DELETE FROM {table} WHERE ctid = ANY(ARRAY({ended}))")  # noqa: S608  constants
         values = {"end": end, "limit": ROWS_AT_ONCE}
@@ -190,16 +196,16 @@ async def drop_round(retention: FactRetention) -> int:
     return end
 
 
-async def _droppable(connection: AsyncConnection, archived: int, before: str) -> list[Partition]:
-    """The oldest partitions whose facts all occurred before a time, and are in the archive and folded."""
+async def _droppable(connection: AsyncConnection, archived: int, before_ns: int) -> list[Partition]:
+    """The oldest partitions whose facts were all stored before a time, and are in the archive and folded."""
     position = (await connection.execute(_POSITION)).scalar() or 0
     rows = await connection.execute(text(PARTITIONS.format(table="events")))
     found: list[Partition] = []
     for partition in sorted((read_partition(*row) for row in rows), key=lambda each: each.end):
         if partition.end - 1 > min(archived, position):
             break
-        newest = text(f"SELECT max(left(occurred_at, 27)) FROM {partition.name}")  # noqa: S608  a name from the catalogue
-        if ((await connection.execute(newest)).scalar() or "") >= before:
+        newest = text(f"SELECT max(reached_ns) FROM {partition.name}")  # noqa: S608  a name from the catalogue
+        if ((await connection.execute(newest)).scalar() or 0) >= before_ns:
             break
         found.append(partition)
     return found
@@ -213,7 +219,7 @@ async def _tables_of(connection: AsyncConnection, partitions: Sequence[Partition
 
 async def _keep_states(database: Database, position: int) -> None:
     """Store the state of each aggregate at a position as a version. Repeated calls change nothing."""
-    moment = Moment(position=position, occurred_at="", live=False)
+    moment = Moment(position=position, occurred_at="", stored_at_ns=0, live=False)
     for kind in STATE_TYPES:
         after = ""
         while True:

@@ -31,6 +31,7 @@ from koordcore.bus.adapters.logs import JetStreamEventLog
 from koordcore.bus.adapters.snapshots import JetStreamSnapshotStore
 from koordcore.bus.client.connection import BusConnection, NoAnswer
 from koordcore.bus.client.wire import Reply, pub
+from koordcore.bus.folds.replay import position_at_time
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.completeness import require_complete
 from koordcore.bus.read.stream_reader import ApiError, StreamReader, api, stream_info
@@ -40,7 +41,7 @@ from koordcore.events.log import LOG, LogRestored
 from koordcore.place import CHUNK, Place, PlaceTrouble
 from koordcore.ports.eventlog import Appended
 from koordcore.values import codec
-from koordcore.values.timestamps import rfc3339
+from koordcore.values.timestamps import rfc3339, unix_nanos
 
 MANIFEST: Final = "backup.json"
 
@@ -301,8 +302,8 @@ async def restore_backup(
         backup: The manifest, as `read_backup` has checked it.
         progress: Called after each chunk, and after each deleted message with 0 bytes.
         replicas: Number of servers that store each stream; None: as many as when the backup was taken.
-        upto: Position of the last wanted fact, or the time after which facts are left out (the newest fact with
-            `occurred_at <= upto` is the last one). Facts that were appended together are kept or left out together.
+        upto: Position of the last wanted fact, or the time by the clock of the server after which facts were stored
+            that are left out (`position_at_time`). Facts that were appended together are kept or left out together.
             None: everything.
         metadata: Names and values that every stream carries on the server, besides its own.
 
@@ -341,7 +342,11 @@ async def _cut(connection: BusConnection, names: BusNames, upto: int | datetime,
     """Delete everything that is later than the wanted moment. Return the position of the last fact that stays."""
     reader = StreamReader(connection, names.ev, names.prefix("ev"))
     head = await reader.head()
-    last = upto if isinstance(upto, int) else await _position_at(reader, head.first_seq, head.last_seq, upto)
+    last = (
+        upto
+        if isinstance(upto, int)
+        else await position_at_time(JetStreamEventLog(connection, names), unix_nanos(upto))
+    )
     last = await _whole_append(reader, last, head.first_seq)
     if last < head.first_seq:
         raise NotInBackup(f"{upto}: the backup has no complete append up to it; its first fact is {head.first_seq}")
@@ -355,22 +360,6 @@ async def _cut(connection: BusConnection, names: BusNames, upto: int | datetime,
             await _delete_since(connection, stream, moment, progress)
     await JetStreamSnapshotStore(connection, names).delete_after(last)
     return last
-
-
-async def _position_at(reader: StreamReader, first: int, last: int, moment: datetime) -> int:
-    """Return the position of the newest fact that occurred at or before a moment, found by binary search. Facts of
-    several writers may be out of order by the duration of an append. The result may be off by so many.
-    """
-    wanted = rfc3339(moment)
-    low, high = first, last + 1
-    while low < high:
-        middle = (low + high) // 2
-        stored = await reader.next_of(">", middle)
-        if stored is None or stored.occurred_at > wanted:
-            high = middle
-        else:
-            low = max(middle, stored.seq) + 1
-    return low - 1
 
 
 async def _whole_append(reader: StreamReader, position: int, first: int) -> int:

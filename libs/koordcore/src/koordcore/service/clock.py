@@ -118,6 +118,17 @@ def host_unix_nanos() -> int:
     return time.time_ns()
 
 
+def host_moment(clock: Clock, moment: datetime) -> datetime:
+    """Return the time of the host when the clock of the run shows `moment`. The server stamps messages with it.
+
+    A scaled clock is that of the present run. Earlier runs may have had another one.
+    """
+    if not isinstance(clock, ScaledClock):
+        return moment
+    real = clock.origin_real_unix + (moment.timestamp() - clock.origin_unix) / clock.speed
+    return datetime.fromtimestamp(real, UTC)
+
+
 def parse_clock(text: str) -> SystemClock | ScaledClock:
     """Return the clock that a setting describes. `str(clock)` returns this setting. `text`: `system`, or
     `<speed>@<origin_real_unix>@<origin_unix>`, or `<speed>` (starts now; only for one process).

@@ -1,6 +1,9 @@
 """RFC 3339 times of events: UTC with microseconds, always 27 characters, so that text order is time order."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def rfc3339(moment: datetime) -> str:
@@ -17,3 +20,8 @@ def unix_seconds(text: str) -> float:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
         return 0.0
+
+
+def unix_nanos(moment: datetime) -> int:
+    """Return the last nanosecond of the microsecond of a time (with time zone), since 1970."""
+    return (moment - _EPOCH) // timedelta(microseconds=1) * 1000 + 999

@@ -1,22 +1,20 @@
 """Translation between positions of the log and times, and the clock of the running stack.
 
-The times are those in the events, so they follow the clock of the run. It runs faster than the host's clock if the
-stack was started with `--speed`.
+A time means when the server stored a fact (`koordcore.bus.folds.replay.position_at_time`). Users name it by the clock
+of the run, which runs faster than the host's clock if the stack was started with `--speed`.
 """
 
 import os
 from datetime import UTC, datetime
 
 from koordcore.ports.clock import Clock
-from koordcore.service.clock import ScaledClock, SystemClock, parse_clock
+from koordcore.service.clock import ScaledClock, SystemClock, host_moment, parse_clock
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.timestamps import rfc3339
+from koordcore.values.timestamps import unix_nanos
 
 from koordctl.access.clients import live_directory
 from koordctl.access.log import OpenLog
 from koordctl.render.output import errors, fail
-
-LOOK_AHEAD = 50
 
 
 def given_position(option: str, text: str, last: int) -> int | None:
@@ -42,13 +40,13 @@ def parse_moment(text: str) -> datetime:
 
 
 async def first_at(log: OpenLog, text: str, *, from_first: bool = False) -> int:
-    """Return the position of the first event that happened at or after a time.
+    """Return the position of the first event that the server stored at or after a time.
 
-    The result is one past the end of the log if there is no such event. It is found by binary search. Events of
-    several writers may be out of order by the duration of an append, so the result may be off by that many positions.
+    The result is one past the end of the log if there is no such event. It is found by binary search. If the clock of
+    the server was set back, the result is one of several such positions.
 
     Args:
-        text: RFC 3339 time, by the clock of the events. It differs from the host's clock if the stack runs with
+        text: RFC 3339 time, by the clock of the run. It differs from the host's clock if the stack runs with
             `--speed`. A time without an offset is UTC.
         from_first: Whether the first fact of the log may be the result although earlier ones were dropped. Otherwise,
             the command ends with an error.
@@ -56,12 +54,12 @@ async def first_at(log: OpenLog, text: str, *, from_first: bool = False) -> int:
     Raises:
         ValueError: The text is not an RFC 3339 time.
     """
-    wanted = parse_moment(text)
+    wanted = unix_nanos(host_moment(run_clock(), parse_moment(text))) - 999
     head = await log.bus.events.head()
     low, high = head.first_seq, head.last_seq + 1
     while low < high:
         middle = (low + high) // 2
-        at = await _happened(log, middle, high)
+        at = await _stored_at(log, middle, high)
         if at is not None and at < wanted:
             low = middle + 1
         else:
@@ -71,16 +69,13 @@ async def first_at(log: OpenLog, text: str, *, from_first: bool = False) -> int:
     return low
 
 
-async def _happened(log: OpenLog, seq: int, below: int) -> datetime | None:
-    """Return the time of the first event from position `seq` on, or None if none of the next positions has one.
+async def _stored_at(log: OpenLog, seq: int, below: int) -> int | None:
+    """Return when the server stored the first event from position `seq` on, in nanoseconds since 1970.
 
-    At most `LOOK_AHEAD` positions are tried, and none from `below` on.
+    None if there is no event before position `below`.
     """
-    for position in range(seq, min(seq + LOOK_AHEAD, below)):
-        stored = await log.facts.at(position)
-        if stored is not None and stored.occurred_at:
-            return parse_moment(stored.occurred_at)
-    return None
+    stored = await log.facts.next_of(">", seq)
+    return stored.stored_at_ns if stored is not None and stored.seq < below else None
 
 
 def run_clock() -> Clock:
@@ -127,9 +122,9 @@ async def resolve_position(log: OpenLog, text: str | None, option: str) -> int:
         moment = parse_moment(text)
     except ValueError:
         fail(f"{option} must be a position or an RFC 3339 time, got {text!r}", status=2)
-    archived = log.bus.archived_snapshots
-    after = None if archived is None else await archived.position_before(moment)
-    return await position_at_time(log.bus.events, rfc3339(moment), after=after)
+    archived, nanos = log.bus.archived_snapshots, unix_nanos(host_moment(run_clock(), moment))
+    after = None if archived is None else await archived.position_before(nanos)
+    return await position_at_time(log.bus.events, nanos, after=after)
 
 
 async def resolve_window(log: OpenLog, begin: str | None, to: str | None) -> tuple[int, int]:

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
+from koordcore.service.clock import host_moment
 from koordcore.values.timestamps import rfc3339
 
 from koordctl.access.clients import running_stack, var_directory
 from koordctl.access.log import DEFAULT_CLUSTER, LogTrouble, cluster_name, operator_settings, wait_for
-from koordctl.access.times import parse_moment
+from koordctl.access.times import parse_moment, run_clock
 from koordctl.render.output import console, errors, fail, show_table
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def _moment(text: str) -> int | datetime:
     if text.isascii() and text.isdigit():
         return int(text)
     try:
-        return parse_moment(text)
+        return host_moment(run_clock(), parse_moment(text))
     except ValueError:
         fail(f"--to must be a position of the log or an RFC 3339 time, got {text!r}", status=2)
 

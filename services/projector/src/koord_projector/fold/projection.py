@@ -70,6 +70,8 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     position: int  # Position that they have afterwards
     event_id: str  # Id of the fact at `position`
     events: list[StoredEvent]  # The facts, for the table `events`
+    # For each of them, the greatest time at which the server stored a fact up to it, in nanoseconds since 1970.
+    reached_ns: list[int]
     new_aggregates: Sequence[AggregateRow]  # Rows of `aggregates` to insert
     changed_aggregates: Sequence[AggregateRow]  # Rows of `aggregates` to replace
     gone_aggregates: Sequence[AggregateRef]  # Rows of `aggregates` to delete
@@ -84,11 +86,13 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 class Projection:
     """The fold. After the rows of `take_changes` are written, its state equals the tables. One task uses it.
 
-    `position` is that of the tables; 0 if they are empty.
+    `position` is that of the tables; 0 if they are empty. `reached_ns` is the greatest time at which the server stored
+    a fact up to it, in nanoseconds since 1970.
     """
 
-    def __init__(self, position: int = 0) -> None:
+    def __init__(self, position: int = 0, reached_ns: int = 0) -> None:
         self.position = position
+        self._reached_ns = reached_ns
         self.pods = PodBook()
         self.nodes = NodeBook()
         self.totals = Totals()
@@ -100,6 +104,7 @@ class Projection:
         self._gpus: dict[str, list[DeviceDetails]] = {}
         self._dirty: dict[AggregateRef, None] = {}
         self._events: list[StoredEvent] = []
+        self._reached: list[int] = []
         self._lives = LifeBook()
         self._modifications: list[Modification] = []
         self.closing: dict[str, Closer] = {}
@@ -162,8 +167,9 @@ class Projection:
             if ref.kind in AUDITED_KINDS:
                 self._audit(stored, event, before, state)
             self._update_rows(ref, event, stored, before, state)
-        self._events.append(stored)
         self._advance(stored)
+        self._events.append(stored)
+        self._reached.append(self._reached_ns)
         return event
 
     def skip(self, stored: StoredEvent) -> None:
@@ -228,6 +234,7 @@ class Projection:
             position=self.position,
             event_id=self.event_id,
             events=self._events,
+            reached_ns=self._reached,
             new_aggregates=new,
             changed_aggregates=changed,
             gone_aggregates=gone,
@@ -238,7 +245,7 @@ class Projection:
             lives=self._lives.take_ended(),
             modifications=self._modifications,
         )
-        self._after, self._events, self._modifications = self.position, [], []
+        self._after, self._events, self._reached, self._modifications = self.position, [], [], []
         return changes
 
     def _audit(
@@ -249,6 +256,7 @@ class Projection:
 
     def _advance(self, stored: StoredEvent) -> None:
         self.position = stored.seq
+        self._reached_ns = max(self._reached_ns, stored.stored_at_ns)
         self.event_id = id_in_tables(stored)
         self.series.after_event(stored.seq)
 

@@ -289,10 +289,15 @@ def routes_of(
             async with database.reading() as connection:
                 # 2. the moment that it names
                 at = getattr(query, "at", None)
-                moment = PRESENT if at is None else await resolve(connection, at)
+                moment = PRESENT if at is None else await resolve(connection, at, clock)
                 # 3. the answer, which states the moment
                 reading = Reading(
-                    connection=connection, moment=moment, now=clock.now(), progress=progress, cluster=cluster
+                    connection=connection,
+                    moment=moment,
+                    clock=clock,
+                    now=clock.now(),
+                    progress=progress,
+                    cluster=cluster,
                 )
                 found = await read(reading, query)
             return refusal(404, endpoint.missing) if found is None else json_answer(found)

@@ -25,7 +25,7 @@ _TOTALS = text(
      WHERE second BETWEEN :since AND :until ORDER BY second / :bucket, second DESC
     """  # noqa: S608  constants
 )
-_NEWEST_REPORT = text("SELECT reported_at, interval_seconds FROM observations ORDER BY reported_at DESC LIMIT 1")
+_NEWEST_REPORT = text("SELECT reported_at, interval_seconds FROM observations ORDER BY stored_at_ns DESC LIMIT 1")
 _USED = text(
     """
     WITH per_node AS (
@@ -102,7 +102,7 @@ _SUMMED = tuple(
 
 async def read_cluster(reading: Reading, _query: ClusterQuery) -> ClusterAnswer:
     """Usage is summed only over nodes with a usage report."""
-    nodes = await list_nodes(reading.connection, reading.moment, reading.now)
+    nodes = await list_nodes(reading.connection, reading.moment, reading.now, reading.clock)
     pods = await pod_counts(reading.connection, reading.moment)
     return ClusterAnswer(
         moment=reading.moment,

@@ -108,7 +108,7 @@ async def read_audit(reading: Reading, query: AuditQuery) -> AuditAnswer:
 
 _ROUNDS: Final = text(
     "SELECT occurred_at, actor, based_on, body FROM explanations"
-    " WHERE uid = :uid AND occurred_at <= :until ORDER BY occurred_at DESC LIMIT :count"
+    " WHERE uid = :uid AND based_on <= :based_until ORDER BY occurred_at DESC LIMIT :count"
 )
 _decode_round = msgspec.json.Decoder(RoundEnded).decode
 
@@ -157,7 +157,7 @@ class RoundsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read_rounds(reading: Reading, query: RoundsQuery) -> RoundsAnswer:
     moment = reading.moment
-    asked = {"uid": ROUND, "until": moment.until, "count": query.limit}
+    asked = {"uid": ROUND, "based_until": moment.based_until, "count": query.limit}
     rows = (await reading.connection.execute(_ROUNDS, asked)).all()
     rounds = [_decode_round(row.body) for row in rows]
     return RoundsAnswer(

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Annotated, Any, Final, Generic, TypeVar
 
 import msgspec
+from koordcore.ports.clock import Clock
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from msgspec import Meta
@@ -43,7 +44,10 @@ Text = Annotated[str, Meta(max_length=LONGEST_TEXT)]
 Position = Annotated[int, Meta(ge=0, le=2**62)]
 Second = Annotated[int, Meta(ge=0, le=253_402_300_799)]
 """Unix second."""
-At = Annotated[Text, about("A position of the log or an RFC 3339 time with its zone; absent: now.")]
+At = Annotated[
+    Text,
+    about("A position of the log, or an RFC 3339 time with its zone: what the log had stored by then. Absent: now."),
+]
 """A field of this type is called `at`. The moment that it names is `Reading.moment`."""
 Before = Annotated[Position, about("Only facts before this position.")]
 After = Annotated[Position, about("Only facts after this position.")]
@@ -57,7 +61,8 @@ class Reading:
 
     connection: AsyncConnection
     moment: Moment  # what the parameter `at` names; `moments.PRESENT` for an endpoint without it
-    now: datetime
+    clock: Clock  # of the run
+    now: datetime  # on this clock
     progress: Progress
     cluster: str
 

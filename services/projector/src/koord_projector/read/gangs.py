@@ -29,7 +29,7 @@ _GANGS: Final = """
             GROUP BY namespace, gang ORDER BY namespace COLLATE "C", gang COLLATE "C" LIMIT :limit
     ) AS g
       LEFT JOIN LATERAL (
-           SELECT body FROM explanations WHERE uid = g.pending_member AND occurred_at <= :until AND {why_pending}
+           SELECT body FROM explanations WHERE uid = g.pending_member AND based_on <= :based_until AND {why_pending}
             ORDER BY occurred_at DESC LIMIT 1
       ) AS w ON true
      ORDER BY g.namespace COLLATE "C", g.gang COLLATE "C"
@@ -87,7 +87,7 @@ async def read_gangs(reading: Reading, query: GangsQuery) -> GangsAnswer:
     namespace, _, gang = query.after.partition("/")
     asked = {
         "position": moment.position,
-        "until": moment.until,
+        "based_until": moment.based_until,
         "after_namespace": namespace,
         "after_gang": gang,
         "limit": limit,

@@ -1,6 +1,7 @@
 """Moments: the parameter `at` (a position or a time), and the states of aggregates as of a moment.
 
-A time means the newest fact with `occurred_at <= t`. Among facts with the same time it is the last one in the log.
+A time means the last fact that the server had stored by then, with all facts before it: `events.reached_ns <= t`. It is
+the position that `koordcore.bus.folds.replay.position_at_time` finds in the log. No clock of a writer counts.
 
 The present state is in `aggregates`. An earlier state is the newest row of `aggregate_versions` before it, and at most
 31 events that are folded onto it with `evolve` (`fold.lives`).
@@ -12,25 +13,29 @@ from typing import Any, Final
 
 import msgspec
 from koordcore.events import CATALOGUE, envelope
+from koordcore.ports.clock import Clock
+from koordcore.service.clock import SystemClock, host_moment
 from koordcore.state.cluster import decode_state, evolve
 from koordcore.state.fold import AggregateState
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.timestamps import rfc3339
+from koordcore.values.timestamps import rfc3339, unix_nanos
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-END_OF_TIME = "~"
-"""Text that is greater than any time's text."""
+END_OF_TIME: Final = 2**63 - 1
+"""Nanoseconds since 1970, and position, that are greater than any other."""
 
+HOST: Final = SystemClock()
+"""Clock of a run that is not scaled."""
 _DROPPED = "older facts were dropped from Postgres, `koord replay --to` reads them from the archive"
 _POSITION = text("SELECT position FROM projection WHERE stream = 'ev'")
 _FIRST = text("SELECT seq FROM events ORDER BY seq LIMIT 1")
-_AT_POSITION = text("SELECT seq, occurred_at FROM events WHERE seq <= :seq ORDER BY seq DESC LIMIT 1")
+_AT_POSITION = text("SELECT seq, occurred_at, reached_ns FROM events WHERE seq <= :seq ORDER BY seq DESC LIMIT 1")
 _AT_TIME = text(
     """
-    SELECT seq, occurred_at FROM events WHERE left(occurred_at, 27) <= :time
-     ORDER BY left(occurred_at, 27) DESC, seq DESC LIMIT 1
+    SELECT seq, occurred_at, reached_ns FROM events WHERE reached_ns <= :nanos
+     ORDER BY reached_ns DESC, seq DESC LIMIT 1
     """
 )
 
@@ -40,26 +45,41 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         position: Position of the newest fact up to it; 0: before the first fact.
-        occurred_at: Time of that fact; "" at 0.
+        occurred_at: Time of that fact as its writer says; "" at 0.
+        stored_at_ns: Time by which the server had stored it and all facts before it, in nanoseconds since 1970; 0 at 0.
         live: Whether it is the present, because the request named no moment.
     """
 
     position: int
     occurred_at: str
+    stored_at_ns: int
     live: bool
 
     @property
-    def until(self) -> str:
-        """RFC 3339 time up to which reports and explanations belong to the moment; `END_OF_TIME` for the present."""
-        return END_OF_TIME if self.live else self.occurred_at
+    def until_ns(self) -> int:
+        """Time of storing up to which usage reports belong to the moment; `END_OF_TIME` for the present."""
+        return END_OF_TIME if self.live else self.stored_at_ns
+
+    @property
+    def based_until(self) -> int:
+        """Position up to which writers of explanations that belong to the moment had folded; see `until_ns`."""
+        return END_OF_TIME if self.live else self.position
 
 
-PRESENT: Final = Moment(position=0, occurred_at="", live=True)
+PRESENT: Final = Moment(position=0, occurred_at="", stored_at_ns=0, live=True)
 """The present without its position, for answers that are about no moment."""
 
 
-async def resolve(connection: AsyncConnection, at: str | None) -> Moment:
-    """Return the moment that the parameter `at` names; None or "" gives the present.
+def _moment(position: int, row: Row[Any] | None, *, live: bool = False) -> Moment:
+    """`row`: the newest fact up to the position; None: there is none."""
+    if row is None:
+        return Moment(position=position, occurred_at="", stored_at_ns=0, live=live)
+    return Moment(position=position, occurred_at=row.occurred_at, stored_at_ns=row.reached_ns, live=live)
+
+
+async def resolve(connection: AsyncConnection, at: str | None, clock: Clock = HOST) -> Moment:
+    """Return the moment that the parameter `at` names; None or "" gives the present. `clock`: clock of the run, by
+    which a time is named.
 
     Raises:
         InvalidInput: The text is neither a folded position nor an RFC 3339 time with a zone, or the facts of the moment
@@ -68,7 +88,7 @@ async def resolve(connection: AsyncConnection, at: str | None) -> Moment:
     position = (await connection.execute(_POSITION)).scalar() or 0
     if not at:
         row = (await connection.execute(_AT_POSITION, {"seq": position})).first()
-        return Moment(position=position, occurred_at=row.occurred_at if row else "", live=True)
+        return _moment(position, row, live=True)
     kept = ((await connection.execute(_FIRST)).scalar() or 1) - 1
     if at.isascii() and at.isdigit():
         seq = int(at) if len(at) < 19 else position + 1
@@ -77,11 +97,12 @@ async def resolve(connection: AsyncConnection, at: str | None) -> Moment:
         if seq < kept:
             raise InvalidInput(f"a position from {kept} on: {_DROPPED}", at, "at")
         row = (await connection.execute(_AT_POSITION, {"seq": seq})).first()
-        return Moment(position=seq, occurred_at=row.occurred_at if row else "", live=False)
-    row = (await connection.execute(_AT_TIME, {"time": normal_time(at, "at")})).first()
+        return _moment(seq, row)
+    nanos = unix_nanos(host_moment(clock, datetime.fromisoformat(normal_time(at, "at"))))
+    row = (await connection.execute(_AT_TIME, {"nanos": nanos})).first()
     if row is None and kept:
         raise InvalidInput(f"a time after the oldest fact that is kept, at position {kept + 1}: {_DROPPED}", at, "at")
-    return Moment(position=row.seq if row else 0, occurred_at=row.occurred_at if row else "", live=False)
+    return _moment(row.seq if row else 0, row)
 
 
 def normal_time(given: str, parameter: str) -> str:

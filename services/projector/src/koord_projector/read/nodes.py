@@ -6,26 +6,27 @@ from typing import Annotated, Any, Final
 
 import msgspec
 from koordcore.events.envelope import name_from_token, name_token, trace_id_of
+from koordcore.ports.clock import Clock
 from koordcore.stories.usage_archive import ArchivedReport, ReportsAnswer
-from koordcore.values.timestamps import unix_seconds
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from koord_projector.fold.archives import EXPIRED_AFTER_INTERVALS
 from koord_projector.fold.figures import NodeFigures
 from koord_projector.read.endpoint import At, Query, Reading, Text, about
-from koord_projector.read.moments import Moment, normal_time, state_at
+from koord_projector.read.moments import HOST, Moment, normal_time, state_at
 from koord_projector.read.pods import PodItem, PodsQuery, list_pods
 
 _NODES = """
-    SELECT v.*, o.cpu_used, o.memory_used, o.be_cpu_used, o.be_memory_used, o.reported_at, o.interval_seconds
+    SELECT v.*, o.cpu_used, o.memory_used, o.be_cpu_used, o.be_memory_used, o.reported_at, o.interval_seconds,
+           o.stored_at_ns
       FROM {names} AS n
       CROSS JOIN LATERAL (
            SELECT * FROM node_versions WHERE token = n.token AND seq <= :position ORDER BY seq DESC LIMIT 1
       ) AS v
       LEFT JOIN LATERAL (
-           SELECT * FROM observations WHERE token = n.token AND reported_at <= :until
-            ORDER BY reported_at DESC LIMIT 1
+           SELECT * FROM observations WHERE token = n.token AND stored_at_ns <= :until_ns
+            ORDER BY stored_at_ns DESC, seq DESC LIMIT 1
       ) AS o ON true
      WHERE v."exists"
      ORDER BY v.token
@@ -35,7 +36,7 @@ _ONE_NODE = text(_NODES.format(names="(SELECT CAST(:token AS text) AS token)"))
 _USAGE = text(
     """
     SELECT reported_at, cpu_used, memory_used, be_cpu_used, be_memory_used, system_cpu_used FROM observations
-     WHERE token = :token AND reported_at <= :until ORDER BY reported_at DESC LIMIT :count
+     WHERE token = :token AND stored_at_ns <= :until_ns ORDER BY stored_at_ns DESC, seq DESC LIMIT :count
     """
 )
 _NODE_EVENTS = text(
@@ -59,7 +60,8 @@ class NodeItem(msgspec.Struct, frozen=True, kw_only=True):
         seq: Position from which these figures hold.
         host: "linux" or "simulated"; "" if the agent never started.
         cpu_milli: Allocatable cpu. `memory_bytes` and `gpus` (`nvidia.com/gpu`) are allocatable, too.
-        reported_at: Time of the newest usage report, even if it had expired; null without one.
+        reported_at: Time of the newest usage report as its agent says, even if it had expired; null without one. The
+            newest one is the last one that the log stored.
         silent_seconds: Age of the newest usage report if it is over five report intervals; else null.
         cpu_requested: Requests of pods that are not best effort. `memory_requested` and `gpus_requested` likewise.
         batch_cpu: Amount that the manager offers to best-effort pods; 0 if nothing is published.
@@ -170,25 +172,25 @@ _FIGURES = tuple(name for name in NodeFigures.__struct_fields__ if name in NodeI
 
 
 async def read_nodes(reading: Reading, _query: NodesQuery) -> NodesAnswer:
-    nodes = await list_nodes(reading.connection, reading.moment, reading.now)
+    nodes = await list_nodes(reading.connection, reading.moment, reading.now, reading.clock)
     return NodesAnswer(moment=reading.moment, nodes=nodes)
 
 
-async def list_nodes(connection: AsyncConnection, moment: Moment, now: datetime) -> list[NodeItem]:
+async def list_nodes(connection: AsyncConnection, moment: Moment, now: datetime, clock: Clock = HOST) -> list[NodeItem]:
     """The nodes that exist at the moment, by name. `now` gives the age of reports if the moment is the present."""
-    rows = await connection.execute(_ALL_NODES, {"position": moment.position, "until": moment.until})
-    return [_item(row, moment, now) for row in rows]
+    rows = await connection.execute(_ALL_NODES, {"position": moment.position, "until_ns": moment.until_ns})
+    return [_item(row, moment, now, clock) for row in rows]
 
 
 async def read_node(reading: Reading, query: NodeQuery) -> NodeAnswer | None:
     """None if it does not exist at the moment."""
     connection, moment = reading.connection, reading.moment
     token = name_token(query.name)
-    asked = {"token": token, "position": moment.position, "until": moment.until}
+    asked = {"token": token, "position": moment.position, "until_ns": moment.until_ns}
     row = (await connection.execute(_ONE_NODE, asked)).first()
     if row is None:
         return None
-    item = _item(row, moment, reading.now)
+    item = _item(row, moment, reading.now, reading.clock)
     spec = await state_at(connection, moment, "nodespec", token)
     usage = (await connection.execute(_USAGE, {**asked, "count": SHOWN_REPORTS})).all()
     return NodeAnswer(
@@ -220,8 +222,8 @@ async def _events(
     ]
 
 
-def _item(row: Row[Any], moment: Moment, now: datetime) -> NodeItem:
-    silent = _silent_seconds(row, moment, now)
+def _item(row: Row[Any], moment: Moment, now: datetime, clock: Clock) -> NodeItem:
+    silent = _silent_seconds(row, moment, now, clock)
     reports = row.reported_at is not None and (moment.live or silent is None)
     return NodeItem(
         name=name_from_token(row.token),
@@ -236,12 +238,12 @@ def _item(row: Row[Any], moment: Moment, now: datetime) -> NodeItem:
     )
 
 
-def _silent_seconds(row: Row[Any], moment: Moment, now: datetime) -> int | None:
-    """Age of the newest report if it has expired; else, without one, or if the moment has no valid time, None."""
-    if row.reported_at is None or row.interval_seconds <= 0 or not (moment.live or moment.occurred_at):
+def _silent_seconds(row: Row[Any], moment: Moment, now: datetime, clock: Clock) -> int | None:
+    """Age of the newest report since it was stored, if it has expired; else, or without one, None."""
+    if row.reported_at is None or row.interval_seconds <= 0 or not (moment.live or moment.stored_at_ns):
         return None
-    at = now.timestamp() if moment.live else unix_seconds(moment.occurred_at)
-    age = at - unix_seconds(row.reported_at)
+    at = now.timestamp() if moment.live else clock.at_host(moment.stored_at_ns / 1e9)
+    age = at - clock.at_host(row.stored_at_ns / 1e9)
     return int(age) if age > row.interval_seconds * EXPIRED_AFTER_INTERVALS else None
 
 

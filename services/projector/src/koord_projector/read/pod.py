@@ -30,7 +30,7 @@ _FACTS: Final = text(
 _EXPLANATIONS: Final = text(
     """
     SELECT uid, occurred_at, event_id, seq, type, attempt, based_on, actor, traceparent, body FROM explanations
-     WHERE uid = :uid AND occurred_at <= :until ORDER BY occurred_at DESC LIMIT 200
+     WHERE uid = :uid AND based_on <= :based_until ORDER BY occurred_at DESC LIMIT 200
     """
 )
 _SUPPRESSED: Final = text(
@@ -51,7 +51,7 @@ _HOOKED: Final = text(
 _REPORTS = text(
     """
     SELECT reported_at, body FROM observations
-     WHERE token = :token AND reported_at <= :until AND reported_at >= :since ORDER BY reported_at DESC LIMIT :count
+     WHERE token = :token AND stored_at_ns <= :until_ns ORDER BY stored_at_ns DESC, seq DESC LIMIT :count
     """
 )
 _decode_report = msgspec.json.Decoder(NodeUsageReported).decode
@@ -124,7 +124,7 @@ async def find_pod(connection: AsyncConnection, moment: Moment, uid: str) -> Pod
              ORDER BY from_seq DESC LIMIT 1
         ) AS p {EXPLANATION_OF_PENDING}
     """  # noqa: S608  constants
-    values = {"uid": uid, "position": moment.position, "until": moment.until}
+    values = {"uid": uid, "position": moment.position, "based_until": moment.based_until}
     row = (await connection.execute(text(statement), values)).first()
     return None if row is None else pod_item(row)
 
@@ -158,7 +158,7 @@ async def pod_life(connection: AsyncConnection, moment: Moment, uid: str) -> lis
         *await _suppressions(connection, moment, episodes),
         *await _hooks(connection, moment, uid, episodes),
     ]
-    explanations = await connection.execute(_EXPLANATIONS, {"uid": uid, "until": moment.until})
+    explanations = await connection.execute(_EXPLANATIONS, {"uid": uid, "based_until": moment.based_until})
     in_order = sorted(explanations, key=lambda row: row.seq)
     story = pod_story(uid, map(stored_fact, rows), map(stored_explanation, in_order))
     return [moment.entry() for moment in story]
@@ -190,8 +190,8 @@ async def _hooks(connection: AsyncConnection, moment: Moment, uid: str, episodes
 
 
 async def _usage(connection: AsyncConnection, moment: Moment, pod: PodItem) -> list[PodUsagePoint]:
-    """Usage since it was placed, in the newest 120 reports of its node, oldest first."""
-    asked = {"token": name_token(pod.node), "until": moment.until, "since": pod.placed_at, "count": SHOWN_REPORTS}
+    """Its usage in the newest 120 reports of its node, oldest first."""
+    asked = {"token": name_token(pod.node), "until_ns": moment.until_ns, "count": SHOWN_REPORTS}
     points: list[PodUsagePoint] = []
     for row in (await connection.execute(_REPORTS, asked)).all():
         report = _decode_report(zlib.decompress(row.body))

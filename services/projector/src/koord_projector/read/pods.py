@@ -53,9 +53,9 @@ EXPLANATION_OF_PENDING = f"""
     LEFT JOIN LATERAL (
          SELECT v.body, v.type AS explanation,
                 (SELECT max(a.attempt) FROM explanations AS a
-                  WHERE a.uid = p.uid AND a.occurred_at <= :until) AS attempt
+                  WHERE a.uid = p.uid AND a.based_on <= :based_until) AS attempt
            FROM explanations AS v
-          WHERE v.uid = p.uid AND p.phase = 'pending' AND v.occurred_at <= :until AND v.{WHY_PENDING}
+          WHERE v.uid = p.uid AND p.phase = 'pending' AND v.based_on <= :based_until AND v.{WHY_PENDING}
           ORDER BY v.occurred_at DESC LIMIT 1
     ) AS w ON true
 """  # noqa: S608  constants
@@ -125,7 +125,7 @@ class PodsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 async def list_pods(reading: Reading, query: PodsQuery) -> PodsAnswer:
     connection, moment, limit, cursor = reading.connection, reading.moment, query.limit, query.cursor
     where, values = _conditions(query)
-    values |= {"position": moment.position, "until": moment.until}
+    values |= {"position": moment.position, "based_until": moment.based_until}
     inner = HELD_PODS[moment.live]
     counted = await connection.execute(
         text(f"SELECT phase, count(*) AS pods FROM ({inner}) AS p {where} GROUP BY phase"),  # noqa: S608
@@ -207,7 +207,7 @@ class PendingAnswer(msgspec.Struct, frozen=True, kw_only=True):
 async def explain_pending(reading: Reading, _query: PendingQuery) -> PendingAnswer:
     """Reasons are counted over the oldest 5,000 pending pods."""
     connection, moment = reading.connection, reading.moment
-    values: dict[str, Any] = {"position": moment.position, "until": moment.until, "limit": _JUDGED_PODS}
+    values: dict[str, Any] = {"position": moment.position, "based_until": moment.based_until, "limit": _JUDGED_PODS}
     inner = HELD_PODS[moment.live]
     page = f"SELECT * FROM ({inner}) AS p WHERE phase = 'pending' ORDER BY submitted_seq LIMIT :limit"  # noqa: S608
     rows = (

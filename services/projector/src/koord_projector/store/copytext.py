@@ -27,7 +27,7 @@ _encode_json = msgspec.json.Encoder().encode
 EVENT_COLUMNS = (
     "seq", "kind", "id", "stored_at_ns",
     "event_id", "type", "schema", "causation_id", "correlation_id", "actor", "epoch", "occurred_at", "based_on",
-    "traceparent", "body",
+    "traceparent", "body", "reached_ns",
 )  # fmt: skip
 """Columns of `events` in the order of their lines. Those of headers are in the order of `HeaderTexts`."""
 AGGREGATE_COLUMNS = ("kind", "id", "seq", "state", "from_seq", "events")
@@ -88,12 +88,32 @@ def column_of(value: str | int | bool | None) -> str:
     return str(value) if -INT_MAX <= value <= INT_MAX else str(clamp(value))
 
 
-def event_line(event: envelope.StoredEvent) -> bytes:
+class EventLines:
+    """Makes the lines of facts, which follow each other. One task uses it.
+
+    Args:
+        reached_ns: Greatest time at which the server stored a fact before, in nanoseconds since 1970.
+    """
+
+    def __init__(self, reached_ns: int = 0) -> None:
+        self._reached_ns = reached_ns
+
+    def __call__(self, event: envelope.StoredEvent) -> bytes:
+        self.pass_over(event.stored_at_ns)
+        return event_line(event, self._reached_ns)
+
+    def pass_over(self, stored_at_ns: int) -> None:
+        """A fact that gets no line was stored at this time."""
+        self._reached_ns = max(self._reached_ns, stored_at_ns)
+
+
+def event_line(event: envelope.StoredEvent, reached_ns: int) -> bytes:
+    """`reached_ns`: greatest time of storing of this fact and all before it."""
     if usual := event.header_texts():
         kind, id_ = event.ref
         headers = "\t".join(usual)
         columns = f"{event.seq}\t{kind}\t{escape(id_)}\t{event.stored_at_ns}\t{headers}\t"
-        return columns.encode("utf-8", "replace") + escape_bytes(event.body) + b"\n"
+        return columns.encode("utf-8", "replace") + escape_bytes(event.body) + b"\t%d\n" % reached_ns
     header = event.headers.get
     texts = (
         event.ref.kind,
@@ -114,7 +134,7 @@ def event_line(event: envelope.StoredEvent) -> bytes:
     # Searches for one character each are faster than an expression.
     if line.count("\t") != len(texts) - 1 or "\\" in line or "\n" in line or "\r" in line or "\0" in line:
         line = "\t".join(map(escape, texts))
-    return f"{event.seq}\t{line}\t".encode("utf-8", "replace") + escape_bytes(event.body) + b"\n"
+    return f"{event.seq}\t{line}\t".encode("utf-8", "replace") + escape_bytes(event.body) + b"\t%d\n" % reached_ns
 
 
 def aggregate_line(row: AggregateRow) -> bytes:

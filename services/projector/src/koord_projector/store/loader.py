@@ -71,7 +71,8 @@ async def load_projection(writer: Writer) -> Loaded:
 async def _load(connection: AsyncConnection[TupleRow]) -> Loaded:
     rows = await _all(connection, "SELECT position, event_id, schema FROM projection WHERE stream = %s", (FACTS,))
     position, event_id, schema = rows[0] if rows else (0, "", projection_schema())
-    projection = Projection(int(position))
+    reached = await _all(connection, "SELECT reached_ns FROM events ORDER BY seq DESC LIMIT 1")
+    projection = Projection(int(position), int(reached[0][0]) if reached else 0)
     async with connection.cursor(name="aggregate_keys") as cursor:
         await cursor.execute("SELECT kind, id FROM aggregates")
         while found := await cursor.fetchmany(_ROWS_AT_ONCE):

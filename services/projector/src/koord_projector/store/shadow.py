@@ -10,7 +10,7 @@ Until then, readers see the earlier rows. If the process ends before, the next r
 process that folds writes its rows in one transaction, so Postgres takes them back if it is killed.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, LiteralString, cast
 
 import psycopg
@@ -156,6 +156,7 @@ class Shadow:
     def __init__(self, connection: AsyncConnection[TupleRow]) -> None:
         self._connection = connection
         self._partitions = Partitions(f"{SCHEMA}.events")
+        self._line = copytext.EventLines()
 
     @classmethod
     async def open(cls, dsn: str) -> "Shadow":
@@ -196,8 +197,14 @@ class Shadow:
         """Write facts, except those that Postgres cannot store."""
         async with self._connection.cursor() as cursor:
             await self._partitions.ensure(cursor, events[0].seq, events[-1].seq)
-            lines = (copytext.event_line(event) for event in events if has_row(event))
-            await _copy(cursor, "events", copytext.EVENT_COLUMNS, lines)
+            await _copy(cursor, "events", copytext.EVENT_COLUMNS, self._lines(events))
+
+    def _lines(self, events: Sequence[StoredEvent]) -> Iterator[bytes]:
+        for event in events:
+            if has_row(event):
+                yield self._line(event)
+            else:
+                self._line.pass_over(event.stored_at_ns)
 
     async def index_facts(self) -> None:
         await index(self._connection, ["events"])

@@ -15,8 +15,12 @@
 The table `events` is partitioned by position (`positions`): old facts are dropped as whole partitions.
 
 Positions are `bigint`; times are the RFC 3339 texts of the events themselves, whose text order is time order, so that
-a row gives back exactly what the log held. Bodies are `text`, not `json`: they were validated by the event's own model,
-and Postgres parsing them again would cost more than storing them.
+a row gives back exactly what the log held. They are what the writers say. Moments and orders follow the times at which
+the server stored the messages, in nanoseconds since 1970: `reached_ns` is the greatest one of a fact and all before it,
+and `stored_at_ns` of observations never decreases. It `is_approximate` where an earlier version archived the report.
+
+Bodies are `text`, not `json`: they were validated by the event's own model, and Postgres parsing them again would cost
+more than storing them.
 """
 
 from msgspec.structs import fields
@@ -75,11 +79,11 @@ events = Table(
     Column("based_on", BigInteger, nullable=False),
     Column("traceparent", Text, nullable=False),
     Column("body", Text, nullable=False),
+    Column("reached_ns", BigInteger, nullable=False),
     postgresql_partition_by="RANGE (seq)",
 )
 Index("events_of_aggregate", events.c.kind, events.c.id, events.c.seq)
-# left(): a header may be arbitrarily long, an index entry may not.
-Index("events_by_time", text('"left"(occurred_at, 27)'), events.c.seq, _table=events)
+Index("events_by_time", events.c.reached_ns, events.c.seq)
 Index(
     "hooks_by_node",
     events.c.id,
@@ -206,8 +210,12 @@ observations = Table(
     Column("system_cpu_used", BigInteger, nullable=False),
     Column("interval_seconds", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
+    Column("stored_at_ns", BigInteger, nullable=False),
+    Column("is_approximate", Boolean, nullable=False),
 )
 Index("observations_by_time", observations.c.reported_at)
+Index("observations_of_node", observations.c.token, observations.c.stored_at_ns, observations.c.seq)
+Index("observations_by_storing", observations.c.stored_at_ns)
 
 explanations = Table(
     "explanations",

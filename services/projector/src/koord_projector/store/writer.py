@@ -13,13 +13,13 @@ Source:
 
 import zlib
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, LiteralString
 
 import psycopg
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.observation import NodeUsageReported
 from koordcore.service.failpoints import failpoint
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import TupleRow
 
 from koord_projector.fold.archives import ExplanationRow, best_effort_usage
@@ -85,8 +85,14 @@ _UPSERT_SERIES: Final = (
 )
 _OBSERVATION_COLUMNS: Final = (
     "token", "reported_at", "seq", "event_id", "cpu_used", "memory_used", "be_cpu_used", "be_memory_used",
-    "system_cpu_used", "interval_seconds", "body",
+    "system_cpu_used", "interval_seconds", "body", "stored_at_ns", "is_approximate",
 )  # fmt: skip
+_INSERT_OBSERVATIONS: Final = (
+    "INSERT INTO observations SELECT DISTINCT ON (token, reported_at) * FROM stage_observations"
+    " ORDER BY token, reported_at, seq ON CONFLICT (token, reported_at)"
+    " DO UPDATE SET seq = EXCLUDED.seq, stored_at_ns = EXCLUDED.stored_at_ns, is_approximate = false"
+    " WHERE observations.is_approximate AND observations.event_id = EXCLUDED.event_id"
+)
 _EXPLANATION_COLUMNS: Final = ExplanationRow.__struct_fields__
 
 
@@ -100,6 +106,7 @@ class Writer:
     def __init__(self, connection: AsyncConnection[TupleRow]) -> None:
         self._connection = connection
         self._partitions = Partitions("events")
+        self._reported_ns: int | None = None
 
     @classmethod
     async def open(cls, dsn: str) -> "Writer":
@@ -148,7 +155,8 @@ class Writer:
             await take_position(cursor, FACTS, changes.after)
             if changes.events:
                 await self._partitions.ensure(cursor, changes.events[0].seq, changes.events[-1].seq)
-            await copytext.copy(cursor, "events", copytext.EVENT_COLUMNS, map(copytext.event_line, changes.events))
+            lines = map(copytext.event_line, changes.events, changes.reached_ns)
+            await copytext.copy(cursor, "events", copytext.EVENT_COLUMNS, lines)
             for table, columns, rows in copytext.added_rows(changes):
                 await copytext.copy(cursor, table, columns, rows)
             if changes.changed_aggregates:
@@ -199,16 +207,25 @@ class Writer:
         self, after: int, position: int, reports: Sequence[tuple[StoredEvent, NodeUsageReported, str]]
     ) -> None:
         """Write usage reports and the new position of their stream in one transaction. Those that are stored are
-        skipped.
+        skipped, unless their time of storing is approximate: then they get it.
 
-        `reports`: (message, its report, time of the report) each.
+        `reports`: (message, its report, time of the report) each, in the order of the stream. Their time of storing
+        never decreases, also if the clock of the server was set back, so its order is that of the stream.
         """
         async with self._connection.transaction(), self._connection.cursor() as cursor:
             await take_position(cursor, OBSERVATIONS, after)
-            lines = [_observation_line(*report) for report in reports]
+            reached_ns = self._reported_ns
+            if reached_ns is None:
+                known = "SELECT max(stored_at_ns) FROM observations WHERE NOT is_approximate"
+                reached_ns = await _number(cursor, known)
+            lines: list[bytes] = []
+            for report in reports:
+                reached_ns = max(reached_ns, report[0].stored_at_ns)
+                lines.append(_observation_line(*report, reached_ns))
             await copytext.copy(cursor, "stage_observations", _OBSERVATION_COLUMNS, lines)
-            await cursor.execute("INSERT INTO observations SELECT * FROM stage_observations ON CONFLICT DO NOTHING")
+            await cursor.execute(_INSERT_OBSERVATIONS.encode())
             await cursor.execute(UPSERT_POSITION, (OBSERVATIONS, position, "", ""))
+        self._reported_ns = reached_ns
 
     async def archive_explanations(self, after: int, position: int, rows: Sequence[ExplanationRow]) -> None:
         """As `archive_reports`."""
@@ -232,7 +249,14 @@ class Writer:
             await cursor.execute(UPSERT_POSITION, (stream, 0, "", ""))
 
 
-def _observation_line(stored: StoredEvent, report: NodeUsageReported, reported_at: str) -> bytes:
+async def _number(cursor: AsyncCursor[TupleRow], statement: LiteralString) -> int:
+    """Return the integer that a statement selects; 0 if it selects none."""
+    await cursor.execute(statement)
+    row = await cursor.fetchone()
+    return int(row[0] or 0) if row else 0
+
+
+def _observation_line(stored: StoredEvent, report: NodeUsageReported, reported_at: str, stored_at_ns: int) -> bytes:
     best_effort = best_effort_usage(report)
     return copytext.line_of(
         (
@@ -248,5 +272,7 @@ def _observation_line(stored: StoredEvent, report: NodeUsageReported, reported_a
             report.report_interval_seconds,
             # Reports are the largest rows of all and hardly ever read again: a third of the bytes for 40 us.
             "\\x" + zlib.compress(stored.body, 1).hex(),
+            stored_at_ns,
+            False,
         )
     )

@@ -7,7 +7,7 @@ cover this module too.
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from koordcore.bus.client.wire import encode_headers
 from koordcore.bus.names import BusNames
@@ -47,6 +47,8 @@ class MemoryLog:
         self._ids: dict[str, int] = {}
         self._changed: list[asyncio.Future[None]] = []
         self._pushes: list[asyncio.Queue[Push | None]] = []
+        # Headers of an event -> when it is stored, in nanoseconds since 1970. Tests may tell another time than now.
+        self.time_of_storing: Callable[[Mapping[str, str]], int] = lambda _: time.time_ns()
 
     def trim(self, upto: int) -> None:
         """Delete the events with sequence <= upto, as the retention job does on a server."""
@@ -84,7 +86,7 @@ class MemoryLog:
         """Append an event without checking an expected position, and return its sequence."""
         previous = self.last_of(ref)
         self.last_seq += 1
-        event = envelope.StoredEvent(self.last_seq, ref, dict(headers), body, time.time_ns())
+        event = envelope.StoredEvent(self.last_seq, ref, dict(headers), body, self.time_of_storing(headers))
         self._events[self.last_seq] = event
         self._of[ref].append(self.last_seq)
         self._ids[event.event_id] = self.last_seq
@@ -210,35 +212,35 @@ class MemoryObservationLog:
     """
 
     def __init__(self, *, keep: int = 1_000_000) -> None:
-        self._log = MemoryLog()
+        self.log = MemoryLog()
         self._keep = keep
         self._count = 0
 
     async def publish(self, ref: envelope.AggregateRef, event: envelope.Event, origin: envelope.Origin) -> None:
         """Store one observation. Drop it if it is too large; drop the oldest ones above the limit of the log."""
         new = CATALOGUE.seal([envelope.Draft(ref, event, 0)], origin)[0]
-        if len(encode_headers(new.headers)) + len(new.body) > self._log.max_payload:
+        if len(encode_headers(new.headers)) + len(new.body) > self.log.max_payload:
             return
-        self._log.store(ref, new.headers, new.body)
-        if self._log.last_seq - self._log.first_seq >= self._keep:
-            self._log.trim(self._log.last_seq - self._keep)
+        self.log.store(ref, new.headers, new.body)
+        if self.log.last_seq - self.log.first_seq >= self._keep:
+            self.log.trim(self.log.last_seq - self._keep)
 
     async def head(self) -> eventlog.LogHead:
-        return eventlog.LogHead(self._log.first_seq, self._log.last_seq)
+        return eventlog.LogHead(self.log.first_seq, self.log.last_seq)
 
     async def follow(self, after: int, *, batch: int = 500) -> AsyncIterator[list[envelope.StoredEvent]]:
         """Yield batches of later observations forever. Dropped ones are left out without an error."""
         position = after
         while True:
-            await self._log.wait_beyond(position)
-            upto = self._log.last_seq
-            events = self._log.between(position, upto, None, batch)
+            await self.log.wait_beyond(position)
+            upto = self.log.last_seq
+            events = self.log.between(position, upto, None, batch)
             position = events[-1].seq if events else upto
             if events:
                 yield events
 
     async def latest(self, refs: Sequence[envelope.AggregateRef]) -> list[envelope.StoredEvent]:
-        return [event for ref in refs if (event := self._log.last_of(ref)) is not None]
+        return [event for ref in refs if (event := self.log.last_of(ref)) is not None]
 
 
 class MemoryDesiredStore:
@@ -265,14 +267,14 @@ class MemoryPushFeed:
     """Delivers the facts that are appended to the given in-memory log."""
 
     def __init__(self, log: MemoryLog) -> None:
-        self._log = log
+        self.log = log
 
     async def pushes(
         self, nodes: Sequence[str], kinds: Sequence[str] = ("node", "nodepolicy")
     ) -> AsyncIterator[Push | None]:
         """Yield None once, and then each fact of these nodes and kinds from its append on."""
         wanted = {node.replace(".", "_") for node in nodes}
-        queue = self._log.subscribe()
+        queue = self.log.subscribe()
         try:
             yield None
             while True:
@@ -280,7 +282,7 @@ class MemoryPushFeed:
                 if push is None or (push.event.ref.kind in kinds and push.event.ref.id in wanted):
                     yield push
         finally:
-            self._log.unsubscribe(queue)
+            self.log.unsubscribe(queue)
 
 
 class MemorySnapshotStore:

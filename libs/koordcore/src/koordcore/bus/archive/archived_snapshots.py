@@ -14,7 +14,6 @@ import hashlib
 import logging
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime, timedelta
 from importlib.metadata import version
 from typing import Final, Literal, NamedTuple
 
@@ -25,7 +24,6 @@ from koordcore.events.envelope import StoredEvent
 from koordcore.place import Place, PlaceTrouble
 from koordcore.ports.eventlog import EventLog, HistoryGone
 from koordcore.ports.snapshots import Snapshot, SnapshotStore, state_digest
-from koordcore.values.timestamps import rfc3339
 
 SNAPSHOT_FACTS: Final = 50_000  # Number of facts between two snapshots of a fold
 DENSE_FACTS: Final = 10_000_000  # Number of newest facts in which no snapshot is dropped
@@ -50,6 +48,8 @@ class ArchivedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     size: int  # Size of the file in bytes
     sha256: str  # Hash of the file, hexadecimal
+    # Greatest time at which the server stored a fact up to the position, in nanoseconds since 1970; 0: not known.
+    reached_ns: int = 0
 
     @property
     def version(self) -> FoldVersion:
@@ -136,7 +136,13 @@ async def write_snapshot_list(place: Place, listed: SnapshotList) -> None:
 
 
 async def write_snapshot(
-    place: Place, fold: FoldVersion, last: StoredEvent, pieces: Iterator[bytes], taken_at: str
+    place: Place,
+    fold: FoldVersion,
+    last: StoredEvent,
+    pieces: Iterator[bytes],
+    taken_at: str,
+    *,
+    reached_ns: int = 0,
 ) -> ArchivedSnapshot:
     """Write the state of a fold to a file, and return its entry for the list.
 
@@ -144,6 +150,7 @@ async def write_snapshot(
         last: The last folded fact.
         pieces: The state. It must not change before the call returns.
         taken_at: RFC 3339 time.
+        reached_ns: Greatest time of storing up to the last fact; 0: not known.
 
     Raises:
         PlaceTrouble: The place does not answer.
@@ -163,6 +170,7 @@ async def write_snapshot(
         file=file,
         size=len(packed),
         sha256=sha256,
+        reached_ns=reached_ns,
     )
 
 
@@ -184,8 +192,6 @@ def _packed(pieces: Iterable[bytes]) -> bytes:
 
 
 _log = logging.getLogger("koordcore.bus")
-
-_OUT_OF_ORDER: Final = timedelta(minutes=10)  # Difference of the clocks of two writers that may be in the log
 
 
 def _warn(sentence: str) -> None:
@@ -254,21 +260,23 @@ class ArchivedSnapshots:
             )
         return await read_snapshot(self._place, snapshot)
 
-    async def position_before(self, moment: datetime) -> int:
-        """Return a position before which every fact occurred before `moment`, as near to `moment` as the lists tell. A
-        search for the moment may begin there. 0 if the archive has nothing earlier.
+    async def position_before(self, host_nanos: int) -> int:
+        """Return a position up to which every fact was stored until a moment, as near to the moment as the lists tell.
+        A search for the moment may begin there. 0 if the archive has nothing earlier. `host_nanos`: the moment, in
+        nanoseconds since 1970.
 
         Raises:
             InvalidArchive: A list is not valid.
             PlaceTrouble: The place does not answer.
         """
-        wanted = rfc3339(moment - _OUT_OF_ORDER)
         facts, snapshots = await read_list(self._place), await read_snapshot_list(self._place)
-        known = [
-            *((part.ends_at, part.last) for part in (facts.parts if facts is not None else ())),
-            *((each.occurred_at, each.position) for each in (snapshots.snapshots if snapshots is not None else ())),
-        ]
-        return max((position for occurred_at, position in known if occurred_at < wanted), default=0)
+        position = 0
+        for part in facts.parts if facts is not None else ():
+            if not 0 < part.stored_until_ns <= host_nanos:
+                break
+            position = part.last
+        known = snapshots.snapshots if snapshots is not None else ()
+        return max(position, *(each.position for each in known if 0 < each.reached_ns <= host_nanos), 0)
 
     async def _is_of_this_log(self, snapshot: ArchivedSnapshot) -> bool:
         """Return whether the last fact of a snapshot is in the log or its archive."""

@@ -35,6 +35,9 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     facts: int  # Number of facts
     begins_at: str  # RFC 3339 time of its first fact
     ends_at: str  # RFC 3339 time of its last fact
+    # Greatest time at which the server stored one of its facts, in nanoseconds since 1970; 0: not known, because an
+    # earlier version wrote it.
+    stored_until_ns: int = 0
     sha256: str  # Hash of the file, hexadecimal
 
 
@@ -141,6 +144,7 @@ async def write_part(place: Place, events: Sequence[StoredEvent]) -> Part:
         facts=len(events),
         begins_at=first.occurred_at,
         ends_at=last.occurred_at,
+        stored_until_ns=max(event.stored_at_ns for event in events),
         sha256=hashlib.sha256(packed).hexdigest(),
     )
     await place.write(part.file, packed)

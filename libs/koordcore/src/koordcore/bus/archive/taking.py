@@ -80,12 +80,23 @@ async def take_snapshots(
     listed = await _without(place, listed, lambda each: each.file not in files)
     state, begin = await _begin(ArchivedSnapshots(place, events), listed, version, source, upto)
     listed = await _without(place, listed, lambda each: each.version == version and each.position > begin)
+    known = max((each for each in listed.snapshots if each.version == version), key=_position, default=None)
+    # Not known behind a snapshot of an earlier version, which does not tell it.
+    reached_ns, is_reached_known = (known.reached_ns, known.reached_ns > 0) if known and begin else (0, begin == 0)
     due = next_position(begin, every)
     # 2. fold the facts behind it
     async for last in folded(events, fold, state, begin, upto):
+        reached_ns = max(reached_ns, last.stored_at_ns)
         # 3. write a snapshot, and list it
         if last.seq >= due:
-            written = await write_snapshot(place, version, last, state.snapshot(), clock.now().isoformat())
+            written = await write_snapshot(
+                place,
+                version,
+                last,
+                state.snapshot(),
+                clock.now().isoformat(),
+                reached_ns=reached_ns if is_reached_known else 0,
+            )
             listed = msgspec.structs.replace(listed, snapshots=[*listed.snapshots, written])
             await write_snapshot_list(place, listed)
             due = next_position(last.seq, every)
@@ -96,6 +107,10 @@ async def take_snapshots(
         place, listed, lambda each: each.fold == fold and not (each.version == version and each.position in kept)
     )
     return [each for each in listed.snapshots if each.fold == fold]
+
+
+def _position(snapshot: ArchivedSnapshot) -> int:
+    return snapshot.position
 
 
 async def folded(events: EventLog, fold: str, state: Foldable, begin: int, upto: int) -> AsyncIterator[StoredEvent]:

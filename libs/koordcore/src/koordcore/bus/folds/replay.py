@@ -1,5 +1,10 @@
 """Compute the state as of a position or time by folding the history up to it.
 
+A time means the server's time of storing, everywhere (`--as-of`, `--to`, `at=`). A fact belongs to a moment if it and
+all facts before it were stored until then. So a later time never means an earlier position, also if the clock of the
+server was set back, and no clock of a writer counts. The projector keeps the greatest time of storing up to each fact
+(`events.reached_ns`), which gives the same position.
+
 Source: event-bus spec, 6 (as-of query).
 """
 
@@ -49,13 +54,16 @@ async def state_at(
     return state
 
 
-async def position_at_time(events: EventLog, moment: str, *, after: int | None = None) -> int:
-    """Return the position of the log just before the first event that occurred after `moment`. `moment`: RFC 3339 time,
-    UTC with microseconds, as in the header `Koord-Occurred-At`. `after`: position from which on the facts are read,
-    because all earlier ones are known to have occurred before `moment`; None: that before the first one of the stream.
+async def position_at_time(events: EventLog, host_nanos: int, *, after: int | None = None) -> int:
+    """Return the position of the last fact of a moment: the one before the first fact that was stored later.
+
+    Args:
+        host_nanos: The moment, by the clock of the server: nanoseconds since 1970 (`values.timestamps.unix_nanos`).
+        after: Position from which on the facts are read, because all earlier ones are known to have been stored until
+            the moment; None: that before the first one of the stream.
 
     Returns:
-        The position. 0 if all events are later; the newest position if no event is later.
+        The position. 0 if all facts are later; the newest position if no fact is later.
 
     Raises:
         HistoryGone: The beginning of the log was deleted.
@@ -64,7 +72,7 @@ async def position_at_time(events: EventLog, moment: str, *, after: int | None =
     position = head.first_seq - 1 if after is None else after
     async for batch in events.history(position, head.last_seq):
         for stored in batch:
-            if stored.occurred_at > moment:
+            if stored.stored_at_ns > host_nanos:
                 return position
             position = stored.seq
     return head.last_seq
