@@ -109,8 +109,8 @@ def _note(archive: Archive, position: int) -> None:
 
 
 async def store_reports(archive: Archive, writer: Writer, after: int, batch: Sequence[StoredEvent]) -> int:
-    """Return the number of stored reports. Other messages are left out, and reports that the gate passes over, for example
-    because they are dated ahead. `after`: position of the stream that the database must have now.
+    """Return the number of stored reports. Other messages are left out, and reports that the gate passes over, such as
+    those that are dated ahead. `after`: position of the stream that the database must have now.
     """
     reports: list[tuple[StoredEvent, NodeUsageReported, str]] = []
     for stored in batch:
