@@ -104,6 +104,15 @@ ELSEWHERE = (
         "it needs an API server",
     ),
     Elsewhere(
+        "koord bus bootstrap --new-log",
+        "tests/contract/bus/test_doctor_of_the_log.py",
+        '"bus", "bootstrap", "--new-log"',
+        "it needs a log that is gone",
+    ),
+    Elsewhere(
+        "koord up --new-log", "tests/integration/test_lost_log.py", '"--new-log"', "it needs a log that is gone"
+    ),
+    Elsewhere(
         "koord keys store",
         "tests/kubernetes/test_workloads.py",
         'koord("keys", "store"',

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.streams import StreamSpec, streams
+from koordcore.embedded.stack import ProcessState, ProcessStatus
 from koordctl.log.health import (
     GIB,
     HOUR,
@@ -14,6 +15,7 @@ from koordctl.log.health import (
     MOST_NIGHTLY_HOURS,
     NIGHTLY_RUN,
     NIGHTLY_SUCCESS,
+    Finding,
     Verdict,
     clock_finding,
     dead_letter_finding,
@@ -22,6 +24,7 @@ from koordctl.log.health import (
     key_finding,
     nightly_findings,
     nightly_job_finding,
+    process_findings,
     report_finding,
     service_finding,
     stream_findings,
@@ -192,3 +195,31 @@ def test_a_webhook_that_any_address_reaches_is_named(policies: list[dict[str, An
     found = webhook_finding(policies)
     assert found.verdict is verdict
     assert bool(found.remedy) is (verdict is not Verdict.OK)
+
+
+@pytest.mark.parametrize(("free", "verdict"), [(LEAST_FREE, "ok"), (GIB, "warning"), (63 << 20, "broken")])
+def test_a_full_disk_is_worse_than_one_that_fills_up(free: int, verdict: str) -> None:
+    found = disk_finding("var", free)
+    assert found.verdict == verdict
+    assert ("runbook" in found.remedy) is (verdict == "broken")
+
+
+def test_a_process_that_has_ended_is_named_with_its_last_words() -> None:
+    def findings(state: ProcessState) -> list[Finding]:
+        return list(process_findings(ProcessStatus(name="nats", state=state, last_exit=1, last_words="no space")))
+
+    assert findings(ProcessState.READY) == []
+    (restarted,), (given_up,) = findings(ProcessState.BACKING_OFF), findings(ProcessState.GIVEN_UP)
+    assert (restarted.verdict, restarted.told) == (Verdict.BROKEN, "has ended, and is restarted: no space")
+    assert given_up.told == "has ended, and is not restarted: no space"
+
+
+def test_a_service_that_names_a_section_of_the_runbook_has_it_as_remedy() -> None:
+    found = service_finding("projector", "http://x", "facts: ... docs/runbook.md, 'The log went back'. To ...", False)
+    assert found.remedy == "docs/runbook.md, 'The log went back'"
+
+
+def test_a_stream_without_a_leader_is_broken() -> None:
+    servers = [{"name": "b", "current": False, "lag": 7}]
+    (found, _) = stream_findings(EV, {**info(EV), "cluster": {"replicas": servers}})
+    assert (found.verdict, found.told) == (Verdict.BROKEN, "no leader, b is 7 behind")

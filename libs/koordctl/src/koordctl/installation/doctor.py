@@ -23,7 +23,7 @@ from koordctl.access.clients import (
     silent_nodes,
 )
 from koordctl.access.log import LogTrouble, key_folder, mirror_info, open_log, wait_for
-from koordctl.log import health
+from koordctl.log import condition, health
 from koordctl.log.health import Finding, Verdict
 from koordctl.render.output import Format, console, show_document, show_table
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 REMEDY = "apply the definitions of this version: docs/guide/install-on-kubernetes.md"
 OPTIONAL: Final = ("descheduler",)
+LOG_FULL: Final = "koord_bus_append_full"
 
 
 def definition_findings(
@@ -108,7 +109,7 @@ def doctor(
 ) -> None:
     """Examine an installation for problems: services, reports, nightly job, log, streams, clocks, disk, keys.
 
-    Nothing is changed. Each problem has a remedy. Exit status 1 if something is broken; warnings alone give 0.
+    Of the log, some facts are read: lost, missing and unreadable facts are found. Nothing is changed. Each problem has a remedy. Exit status 1 if something is broken; warnings alone give 0.
 
     Examples:
 
@@ -141,6 +142,7 @@ def _services() -> Iterator[health.Finding]:
         yield health.service_finding(name, url, None if url is None else readiness_trouble(url), name in OPTIONAL)
         if url is not None:
             yield from _folds(name, url)
+            yield from _storing(name, url)
         if url is not None and name == "projector":
             yield from _reports(url)
 
@@ -151,6 +153,15 @@ def _folds(service: str, url: str) -> Iterator[health.Finding]:
     figures = fold_figures(url) or {}
     for fold, lag in sorted(figures.get(LAG, {}).items()):
         yield health.fold_finding(service, fold, lag, figures.get(HALTED, {}).get(fold, 0.0) > 0)
+
+
+def _storing(service: str, url: str) -> Iterator[health.Finding]:
+    """Nothing if the last append of the service was not refused for want of space."""
+    from koordctl.access.clients import fold_figures
+
+    full = (fold_figures(url, "stream") or {}).get(LOG_FULL, {})
+    if any(full.values()):
+        yield condition.storing_finding(f"the log has refused the last facts of the {service}: it is full", None)
 
 
 def _reports(url: str) -> Iterator[health.Finding]:
@@ -189,8 +200,11 @@ async def _examined(log: OpenLog) -> list[health.Finding]:
     from koordcore.bus.read.stream_reader import ApiError, stream_info
     from koordcore.bus.setup.streams import streams
 
+    from koordctl.log.examining import log_findings
+
     names = log.names
     findings = [health.Finding("log", health.Verdict.OK, f"nats-server {log.connection.server_version}")]
+    evidence: list[str] = []
     for spec in streams(names, replicas=1):
         began = time.time()
         try:
@@ -201,7 +215,14 @@ async def _examined(log: OpenLog) -> list[health.Finding]:
             remedy = "start the servers that store it: most of them must run"
             findings.append(health.Finding(f"stream {spec.name}", health.Verdict.BROKEN, str(error), remedy))
             continue
+        if info is None and spec.holds_facts:
+            findings.append(condition.gone_finding(spec.name, evidence))
+            continue
         findings += health.stream_findings(spec, info)
+        if info is not None and spec.proves_facts and info["state"]["last_seq"]:
+            evidence.append(spec.name)
+        if info is not None and spec.holds_facts:
+            findings += [each async for each in log_findings(log, info)]
         if info is not None and spec.name == names.dlq:
             findings.append(health.dead_letter_finding(int(info["state"]["messages"])))
         if info is not None and spec.name == names.ev and info.get("ts"):
@@ -255,12 +276,20 @@ async def _cluster(kubeconfig: Path, context: str, namespace: str) -> list[healt
 
 
 def _machine() -> Iterator[health.Finding]:
-    """About the folder of an embedded stack; nothing without a stack."""
+    """About the processes and the folder of an embedded stack; nothing without a stack."""
+    from koordcore.embedded.nats import write_trouble
+
     folder = live_directory()
     stack: Stack | None = running_stack(folder)
     if stack is None:
         return
-    yield health.disk_finding(str(folder), shutil.disk_usage(folder).free)
+    for process in stack.as_seen().processes:
+        yield from health.process_findings(process)
+    free = shutil.disk_usage(folder).free
+    yield health.disk_finding(str(folder), free)
+    nats = stack.find("nats")
+    if nats is not None and "monitor" in nats.urls:
+        yield condition.storing_finding(write_trouble(nats.urls["monitor"]), free)
     yield health.key_finding(_open_files(key_folder(folder)))
 
 

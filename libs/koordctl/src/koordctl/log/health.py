@@ -8,6 +8,8 @@ from typing import Any, Final, NamedTuple
 from koordcore.bus.setup.bootstrap import compare
 from koordcore.bus.setup.mirror import silent_seconds
 from koordcore.bus.setup.streams import StreamSpec
+from koordcore.embedded.nats import RESTART_FREE_BYTES
+from koordcore.embedded.stack import ProcessState, ProcessStatus
 from koordcore.events.refusals import NodeMessagesRefused
 from koordcore.protocol import keys
 from koordcore.protocol.objects import LabelSelector
@@ -23,6 +25,13 @@ MOST_NAMED_NODES: Final = 5
 FULL: Final = 0.7
 """Share of its largest size from which a stream needs attention."""
 LEAST_FREE: Final = 5 * GIB
+DISK_FULL: Final = "free space: docs/runbook.md, 'The disk is full'"
+RUNBOOK: Final = (
+    "runbook.md, 'The log went back'",
+    "runbook.md, 'The log has lost facts'",
+    "runbook.md, 'The log cannot be read'",
+)
+"""Sections that a service names when it is not ready."""
 NIGHTLY_RUN: Final = "koord_nightly_last_run_timestamp_seconds"
 NIGHTLY_SUCCESS: Final = "koord_nightly_last_success_timestamp_seconds"
 NIGHTLY_REMEDY: Final = "docs/runbook.md, 'The nightly job failed'"
@@ -35,6 +44,7 @@ MOST_NIGHTLY_JOB_HOURS: Final = 36
 MANAGER_LABELS: Final = {keys.COMPONENT: "koord-manager"}
 WEBHOOK_PORT: Final = 9876
 """Port of the manager's webhooks, named `webhook` in its pods."""
+NO_LEADER: Final = "no leader"
 _ANY_ADDRESS: Final = ("0.0.0.0/0", "::/0")
 
 
@@ -75,7 +85,9 @@ def service_finding(name: str, url: str | None, ready: str | None, is_optional: 
             "see its output: koord status, docker compose logs or kubectl logs",
         )
     if ready:
-        return Finding(check, Verdict.BROKEN, f"is not ready: {ready}", "koord bus consumers shows how far it is")
+        remedy = next((each for each in RUNBOOK if each in ready), "")
+        remedy = f"docs/{remedy}" if remedy else "koord bus consumers shows how far it is"
+        return Finding(check, Verdict.BROKEN, f"is not ready: {ready}", remedy)
     return Finding(check, Verdict.OK, "is ready")
 
 
@@ -153,7 +165,11 @@ def stream_findings(spec: StreamSpec, info: Mapping[str, Any] | None) -> Iterato
         yield Finding(check, Verdict.WARNING, told, "koord bus bootstrap changes what loses no data")
     if behind := replicas_behind(info):
         remedy = "start the server and wait for it; stop no other one meanwhile"
-        yield Finding(check, Verdict.WARNING, ", ".join(behind), remedy)
+        verdict = Verdict.WARNING
+        if NO_LEADER in behind:
+            verdict = Verdict.BROKEN
+            remedy = "most of its servers must run, with free space on their disks: docs/runbook.md, 'The disk is full'"
+        yield Finding(check, verdict, ", ".join(behind), remedy)
     used, most = int(state["bytes"]), int(found["max_bytes"])
     told = f"{state['messages']:,} messages, {used / MIB:.1f} of {most / MIB:.0f} MiB"
     is_full = most > 0 and used > FULL * most
@@ -175,7 +191,7 @@ def replicas_behind(info: Mapping[str, Any]) -> list[str]:
         for each in servers.get("replicas") or ()
         if not each["current"]
     ]
-    return behind if servers.get("leader") else ["no leader", *behind]
+    return behind if servers.get("leader") else [NO_LEADER, *behind]
 
 
 def mirror_trouble(info: Mapping[str, Any]) -> str:
@@ -271,9 +287,23 @@ def _has_failed(job: Mapping[str, Any]) -> bool:
     return any(each["type"] == "Failed" and each["status"] == "True" for each in conditions)
 
 
+def process_findings(process: ProcessStatus) -> Iterator[Finding]:
+    """BROKEN: a process of the embedded stack has ended, and is not ready again. Nothing if it runs."""
+    if process.state not in (ProcessState.BACKING_OFF, ProcessState.GIVEN_UP):
+        return
+    check, words = f"process {process.name}", process.last_words or f"exit code {process.last_exit}"
+    if process.state is ProcessState.GIVEN_UP:
+        remedy = "mend this, then koord down and koord up"
+        yield Finding(check, Verdict.BROKEN, f"has ended, and is not restarted: {words}", remedy)
+    else:
+        yield Finding(check, Verdict.BROKEN, f"has ended, and is restarted: {words}", f"see {process.log_file}")
+
+
 def disk_finding(folder: str, free: int) -> Finding:
-    """WARNING: the disk has less than 5 GiB free. `free`: bytes."""
+    """BROKEN: the disk has less than 64 MiB free. WARNING: less than 5 GiB. `free`: bytes."""
     told = f"{free / GIB:.1f} GiB are free in {folder}"
+    if free < RESTART_FREE_BYTES:
+        return Finding("disk", Verdict.BROKEN, f"{free / MIB:.1f} MiB are free in {folder}", DISK_FULL)
     if free < LEAST_FREE:
         return Finding("disk", Verdict.WARNING, told, "free space, or put KOORD_VAR on another disk")
     return Finding("disk", Verdict.OK, told)

@@ -55,6 +55,7 @@ class BusMetrics(measured.BusMetrics):
         counter = partial(Counter, registry=registry)
         gauge = partial(Gauge, registry=registry)
         self._append = counter("koord_bus_append", "Appends by outcome", ["outcome"])
+        self._append_full = gauge("koord_bus_append_full", "1: the log had no room for the last append", ["stream"])
         self._append_seconds = Histogram(
             "koord_bus_append_seconds",
             "Time from the first attempt of an append to its outcome",
@@ -83,6 +84,8 @@ class BusMetrics(measured.BusMetrics):
         if counter is None:
             counter = self._outcomes[outcome] = self._append.labels(outcome)
         counter.inc()
+        if outcome != "unavailable":
+            self._append_full.labels("ev").set(outcome == "full")
         self._append_seconds.observe(seconds)
 
     def conflict(self, kind: str) -> None:
