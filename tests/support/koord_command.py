@@ -24,8 +24,17 @@ class KoordCommand:
         """Standard output of a command that ends with this status."""
         return self.said(*words, stdin=stdin, status=status)[0]
 
+    def status(self, *words: str) -> int:
+        """Exit status of a command."""
+        return self._done(*words).returncode
+
     def said(self, *words: str, stdin: str = "", status: int = 0) -> tuple[str, str]:
         """Standard output and standard error."""
+        done = self._done(*words, stdin=stdin)
+        assert done.returncode == status, f"koord {' '.join(words)}: {done.stdout}{done.stderr}"
+        return done.stdout, done.stderr
+
+    def _done(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             [sys.executable, "-m", "koordctl", *words],
             input=stdin,
@@ -36,8 +45,7 @@ class KoordCommand:
             env={**os.environ, "KOORD_VAR": str(self.var)},
         )
         assert "Traceback" not in done.stdout + done.stderr
-        assert done.returncode == status, f"koord {' '.join(words)}: {done.stdout}{done.stderr}"
-        return done.stdout, done.stderr
+        return done
 
     def ask(self, *words: str) -> Any:
         """The decoded JSON of a command."""

@@ -5,6 +5,7 @@ import contextlib
 import json
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -84,13 +85,17 @@ class Load:
 class Watched:
     """The log as a reader sees it while servers and services die.
 
+    Args:
+        var: Folder of a running stack. None: the environment has the address of the log.
+
     Attributes:
         audit: The invariants of all facts so far.
         ids: Id of the fact at each position.
         submitted: Names of all pods that were ever added.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, var: Path | None = None) -> None:
+        self._var = var
         self.audit = Audit()
         self.ids: dict[int, str] = {}
         self.position = 0
@@ -99,7 +104,7 @@ class Watched:
     async def catch_up(self) -> bool:
         """Read the facts up to the end of the log. Return False if the log does not answer now."""
         try:
-            async with open_log() as log:
+            async with open_log(self._var) as log:
                 head = await log.bus.events.head()
                 async for batch in log.bus.events.history(self.position, head.last_seq):
                     for stored in batch:
@@ -122,7 +127,7 @@ class Watched:
             LogTrouble: The log does not answer.
         """
         found: dict[int, str] = {}
-        async with open_log() as log:
+        async with open_log(self._var) as log:
             async for batch in log.bus.events.history(0, self.position):
                 found.update({stored.seq: stored.event_id for stored in batch})
         return [
