@@ -109,9 +109,7 @@ ELSEWHERE = (
         '"bus", "bootstrap", "--new-log"',
         "it needs a log that is gone",
     ),
-    Elsewhere(
-        "koord up --new-log", "tests/integration/test_lost_log.py", '"--new-log"', "it needs a log that is gone"
-    ),
+    Elsewhere("koord up --new-log", "tests/integration/test_lost_log.py", '"--new-log"', "it needs a log that is gone"),
     Elsewhere(
         "koord keys store",
         "tests/kubernetes/test_workloads.py",

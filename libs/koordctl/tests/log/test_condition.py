@@ -1,5 +1,7 @@
 """Judgements of `koord doctor` about the facts, each at its border."""
 
+from itertools import pairwise
+
 import pytest
 from koordcore.embedded.nats import RESTART_FREE_BYTES
 from koordcore.events.log import LogRestored
@@ -46,7 +48,7 @@ def test_the_first_and_the_last_fact_and_some_in_between_are_read() -> None:
     assert positions_to_read(Bounds(3, 6, 4), []) == [3, 4, 5, 6]
     many = positions_to_read(Bounds(11, 1_000_010, 1_000_000), left_out([restored(10, 20)]))
     assert (many[0] > 20, many[-1], len(many)) == (True, 1_000_010, MOST_READS - 1)
-    assert max(later - earlier for earlier, later in zip(many, many[1:], strict=False)) <= 1_000_000 // 198
+    assert max(later - earlier for earlier, later in pairwise(many)) <= 1_000_000 // 198
 
 
 def test_what_cannot_be_read_is_named() -> None:

@@ -109,7 +109,8 @@ def doctor(
 ) -> None:
     """Examine an installation for problems: services, reports, nightly job, log, streams, clocks, disk, keys.
 
-    Of the log, some facts are read: lost, missing and unreadable facts are found. Nothing is changed. Each problem has a remedy. Exit status 1 if something is broken; warnings alone give 0.
+    Of the log, some facts are read: lost, missing and unreadable facts are found. Nothing is changed. Each problem has
+    a remedy. Exit status 1 if something is broken; warnings alone give 0.
 
     Examples:
 
