@@ -1,9 +1,5 @@
 """Facts that the disk of a single server has lost are found by every command that copies, compares or drops facts."""
 
-import asyncio
-import os
-import subprocess
-import sys
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +28,7 @@ from koordcore.ports.eventlog import Appended
 from koordcore.protocol.objects import ObjectMeta, Pod
 from support.bus.bus_worlds import SMALL, opened, sealed
 from support.bus.bus_worlds import Place as BusPlace
+from support.bus.installed_server import told
 from support.bus.snapshots import of_the_cluster
 from support.servers import server_directory
 
@@ -94,21 +91,6 @@ async def damaged() -> AsyncGenerator[Damaged]:
                 await connection.drain_and_close()
 
 
-async def told(url: str, *words: str, cluster: str = NAMES.cluster) -> tuple[int, str]:
-    """Run `koord` on a server, and return its exit status and what it printed."""
-    environment = {**os.environ, "KOORD_NATS": url, "KOORD_CLUSTER": cluster}
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "koordctl", *words],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return done.returncode, " ".join(done.stdout.split())
-
-
 async def test_each_command_that_reads_the_log_says_which_fact_is_lost(damaged: Damaged, tmp_path: Path) -> None:
     assert (await damaged.bus.events.head()).last_seq == FACTS, "the server itself notices nothing"
     for words in (
@@ -117,7 +99,7 @@ async def test_each_command_that_reads_the_log_says_which_fact_is_lost(damaged: 
         ("bus", "archive", str(tmp_path / "archive"), "--keep", "0s"),
         ("replay",),
     ):
-        status, said = await told(damaged.server.url, *words)
+        status, said = await told(damaged.server.url, NAMES.cluster, *words)
         assert (status, LOST in said) == (1, True), said
     assert await read_list(open_place(str(tmp_path / "archive"))) is None, "nothing is archived behind the loss"
 
@@ -148,12 +130,12 @@ async def test_a_backup_that_lacks_a_fact_is_kept_and_no_drill_or_restore_calls_
 ) -> None:
     place = open_place(str(tmp_path / "backup"), create=True)
     await take_backup(damaged.connection, NAMES, place, "2026-01-01T00:00:00Z", lambda stream, count: None)
-    status, said = await told(damaged.server.url, "drill", str(tmp_path / "backup"))
+    status, said = await told(damaged.server.url, NAMES.cluster, "drill", str(tmp_path / "backup"))
     assert (status, LOST in said) == (1, True), said
     with server_directory() as directory:
         async with NatsServer(NatsServerConfig(directory=directory, sync_interval="1s")) as fresh:
             await damaged.connection.drain_and_close()
-            status, said = await told(fresh.url, "restore", str(tmp_path / "backup"))
+            status, said = await told(fresh.url, NAMES.cluster, "restore", str(tmp_path / "backup"))
             assert (status, f"restored up to position {FACTS}, but the backup lacks facts" in said) == (1, True), said
             assert LOST in said
 
@@ -210,7 +192,7 @@ async def test_the_command_refuses_to_trim_with_field_rule_and_value(
     await world.bus.snapshots.save(msgspec.structs.replace(manager, fold="scheduler"))
     flip_file(tmp_path / archive.parts[0].file)
     words = ("bus", "archive", str(tmp_path), "--keep", "720h", "--snapshot-facts", "0", "--trim")
-    status, said = await told(nats_url, *words, cluster=names.cluster)
+    status, said = await told(nats_url, names.cluster, *words)
     assert (status, "the log drops nothing" in said, "sha256: must be" in said) == (1, True, True), said
     assert (await log.head()).first_seq == 1
 

@@ -1,5 +1,6 @@
 """The keys of an installation as `koord keys` makes them, and the server that they are for."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -37,6 +38,21 @@ def koord(*words: str, env: dict[str, str] | None = None, status: int = 0) -> st
     )
     assert done.returncode == status, done.stderr
     return done.stdout
+
+
+async def told(url: str, cluster: str, *words: str) -> tuple[int, str]:
+    """Run `koord` on a server, and return its exit status and what it printed, in one line."""
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "koordctl", *words],
+        env={**os.environ, "KOORD_NATS": url, "KOORD_CLUSTER": cluster},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=DEADLINE_SECONDS,
+    )
+    return done.returncode, " ".join(done.stdout.split())
 
 
 class Site:

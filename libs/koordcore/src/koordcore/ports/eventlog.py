@@ -202,7 +202,9 @@ class EventLog(Protocol):
         ...
 
     async def at(self, seq: int) -> StoredEvent | None:
-        """Return the event at a position; None if the stream does not have it. The stream's leader answers."""
+        """Return the event at a position; None if the stream does not have it. The stream's leader answers, and if it
+        does not have the event, another server.
+        """
         ...
 
     async def head(self) -> LogHead:

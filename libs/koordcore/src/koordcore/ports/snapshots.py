@@ -24,6 +24,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     taken_at: str  # RFC 3339 time
     state: tuple[bytes, ...]  # Encoded state, in pieces
     digest: str  # `state_digest` of `state`
+    # Id of the last folded event. In another log, another event or none has the position. "" in snapshots of before.
+    fact_id: str = ""
 
 
 class SnapshotStore(Protocol):

@@ -166,7 +166,7 @@ async def open_log(
     from koordcore.bus.names import BusNames
     from koordcore.bus.read.stream_reader import ApiError, StreamReader
     from koordcore.place import PlaceTrouble
-    from koordcore.ports.eventlog import HistoryGone, Misconfigured
+    from koordcore.ports.eventlog import LOG_FAULTS, HistoryGone, Misconfigured
 
     names, archive = BusNames(cluster_name()), os.environ.get("KOORD_ARCHIVE", "")
     try:
@@ -184,7 +184,7 @@ async def open_log(
             explanations=StreamReader(connection, names.explanations, names.prefix("explanations"), deadline=10),
             obs=StreamReader(connection, names.obs, names.prefix("obs"), deadline=10),
         )
-    except (NoAnswer, NotConnected, Denied, ApiError, Misconfigured, HistoryGone) as error:
+    except (NoAnswer, NotConnected, Denied, ApiError, Misconfigured, HistoryGone, *LOG_FAULTS) as error:
         raise LogTrouble(f"the log: {error}") from error
     except (InvalidArchive, PlaceTrouble) as error:
         raise LogTrouble(f"the archive: {error}") from error

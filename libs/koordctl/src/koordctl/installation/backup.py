@@ -301,7 +301,7 @@ async def _drill(place: str, server: str | None) -> FoldCheck:
     from koordcore.bus.names import BusNames
     from koordcore.bus.read.stream_reader import ApiError
     from koordcore.place import open_place
-    from koordcore.ports.eventlog import HistoryGone, Misconfigured
+    from koordcore.ports.eventlog import LOG_FAULTS, HistoryGone, Misconfigured
 
     from koordctl.replay.fold_check import fold_again
 
@@ -319,7 +319,16 @@ async def _drill(place: str, server: str | None) -> FoldCheck:
                 return found
             finally:
                 await connection.drain_and_close()
-        except (ConnectRefused, NotConnected, NoAnswer, Denied, ApiError, Misconfigured, HistoryGone) as error:
+        except (
+            ConnectRefused,
+            NotConnected,
+            NoAnswer,
+            Denied,
+            ApiError,
+            Misconfigured,
+            HistoryGone,
+            *LOG_FAULTS,
+        ) as error:
             raise LogTrouble(f"the server of the drill: {error}") from error
 
 

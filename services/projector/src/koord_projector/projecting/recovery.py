@@ -3,7 +3,8 @@
 from typing import Final
 
 from koordcore.bus.client.connection import NoAnswer, NotConnected
-from koordcore.ports.eventlog import HistoryGone
+from koordcore.ports import eventlog
+from koordcore.ports.eventlog import LOG_FAULTS, HistoryGone
 from koordcore.retry import Backoff
 from koordcore.service.telemetry.logging import Logger
 
@@ -15,7 +16,8 @@ from koord_projector.store.database import WRITE_ERRORS, first_line
 from koord_projector.store.positions import Moved
 
 SESSION_ERRORS: Final = (
-    RebuildWanted, FoldEnded, FactsRefused, Moved, TablesTaken, HistoryGone, LogChanged, *LOG_ERRORS, *WRITE_ERRORS,
+    RebuildWanted, FoldEnded, FactsRefused, Moved, TablesTaken, HistoryGone, LogChanged, *LOG_FAULTS, *LOG_ERRORS,
+    *WRITE_ERRORS,
 )  # fmt: skip
 FIRST_PAUSE: Final = 0.2
 """Nominal delay in real seconds after the first of several sessions that fail."""
@@ -104,7 +106,7 @@ class Recovery:
                     log.warning("stands_by", reason=str(error))
                 progress.halt(trouble)
                 await progress.rebuild_wanted_within(LONGEST_PAUSE)
-            case HistoryGone() | LogChanged():
+            case HistoryGone() | LogChanged() | eventlog.LogDamaged() | eventlog.LogChanged():
                 trouble = f"{error}; {LAST_COPY}"
                 progress.keeps_facts = True
                 if self._gone != trouble:

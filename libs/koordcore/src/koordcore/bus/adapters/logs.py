@@ -67,7 +67,7 @@ class JetStreamEventLog:
         return await self._reader.last_of(self._names.subject("ev", ref))
 
     async def at(self, seq: int) -> StoredEvent | None:
-        return await self._reader.at(seq)
+        return await self._follower.at(seq)
 
     async def head(self) -> LogHead:
         return await self._reader.head()

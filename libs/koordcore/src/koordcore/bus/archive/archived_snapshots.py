@@ -242,6 +242,7 @@ class ArchivedSnapshots:
                 taken_at=each.taken_at,
                 state=(state,),
                 digest=state_digest((state,)),
+                fact_id=each.fact_id,
             )
         return None
 

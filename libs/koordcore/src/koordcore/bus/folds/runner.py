@@ -20,18 +20,26 @@ from typing import Generic
 from koordcore.bus.client.connection import patiently
 from koordcore.bus.folds.foldable import F, Folded, FoldSource, Halt
 from koordcore.bus.folds.skips import recorded_skips
-from koordcore.bus.folds.snapshot_keeper import SNAPSHOT_EVENTS, SNAPSHOT_SECONDS, SnapshotKeeper
+from koordcore.bus.folds.snapshot_keeper import (
+    SNAPSHOT_EVENTS,
+    SNAPSHOT_SECONDS,
+    WENT_BACK_SECONDS,
+    SnapshotKeeper,
+    head_from,
+    require_same,
+)
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.bus.refusals import Refusals
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import WRITTEN_BY_NODES, StoredEvent
 from koordcore.ports.clock import Clock
-from koordcore.ports.eventlog import EventLog, HistoryGone
+from koordcore.ports.eventlog import LOG_FAULTS, EventLog, HistoryGone
 from koordcore.ports.snapshots import SnapshotStore
 
 log = logging.getLogger("koordcore.bus")
 
 HALTED_POLL_SECONDS = 0.5
+MENDING_POLL_SECONDS = 5.0  # Seconds between two looks whether a log that had lost facts was mended
 LAG_SECONDS = 1.0
 
 
@@ -98,6 +106,8 @@ class FoldRunner(Generic[F]):
         self._caught_up = asyncio.Event()
         self._moved = asyncio.Event()
         self._skipped: set[int] = set()
+        self._last: StoredEvent | None = None  # Event at `position`; None if it was not read
+        self._fact_id = ""  # Without `_last`, id of the event at `position`; "" if it is not known
         self._heads: deque[tuple[int, float]] = deque()
 
     def trouble(self) -> str | None:
@@ -144,43 +154,41 @@ class FoldRunner(Generic[F]):
         return self._clock.monotonic() - self._heads[0][1] if self._heads else 0.0
 
     async def load(self) -> None:
-        """Load the newest usable snapshot; without one, begin with the empty state. `run` calls it."""
+        """Load the newest usable snapshot; without one, begin with the empty state. `run` calls it.
+
+        Raises:
+            LogShorter: As `SnapshotKeeper.load`, and its other errors likewise.
+        """
         self._skipped = await recorded_skips(self._events, self.name)
         if self._keeper is None:
-            self.state, self.position = self._source.fresh(), 0
+            self.state, self.position, self._fact_id = self._source.fresh(), 0, ""
         else:
-            head = await patiently(self._events.head)
-            self.state, self.position = await self._keeper.load(head.last_seq)
+            self.state, self.position, self._fact_id = await self._keeper.load(self._events)
+        self._last = None
 
     async def run(self) -> None:
         """Load the state, then apply events until the task is cancelled. The state stays readable after that. An event
         that cannot be applied halts the fold before it, until an operator records a skip; this is no error.
 
         Raises:
-            ExceptionGroup: It contains `HistoryGone` if the next events were deleted from the log and no snapshot
+            ExceptionGroup: It contains `HistoryGone` if the next events were trimmed from the log and no snapshot
                 contains them, or the error that `on_batch` raised.
         """
         # 1. load
-        await self.load()
+        while (fault := await self._try_to(self.load)) is not None:
+            await self._wait_for_mending(fault)
         async with asyncio.TaskGroup() as group:
             lag = group.create_task(self._watch_lag())
             try:
                 while True:
                     begun_at = self.position
                     try:
-                        # 2. fold what the log holds already
-                        head = await patiently(self._events.head)
-                        if head.last_seq > self.position:
-                            await self._consume(
-                                self._events.history(self.position, head.last_seq, kinds=self._kinds, batch=self._batch)
-                            )
-                            self._advance(head.last_seq)
-                        self._caught_up.set()
-                        # 3. fold what comes
-                        await self._consume(self._events.follow(self.position, kinds=self._kinds, batch=self._batch))
+                        if (fault := await self._try_to(self._fold)) is not None:
+                            await self._wait_for_mending(fault)
                     except HistoryGone:
                         log.warning("fold_history_gone fold=%s position=%d", self.name, self.position)
-                        await self.load()
+                        while (fault := await self._try_to(self.load)) is not None:
+                            await self._wait_for_mending(fault)
                         if self.position <= begun_at:
                             raise
             finally:
@@ -188,12 +196,63 @@ class FoldRunner(Generic[F]):
                 if self._keeper is not None:
                     await self._keeper.close()
 
+    async def _try_to(self, work: Callable[[], Awaitable[None]]) -> Exception | None:
+        """Return why `work` found that the log is not what it was; None if it ended otherwise."""
+        try:
+            await work()
+        except LOG_FAULTS as fault:
+            return fault
+        return None
+
+    async def _fold(self) -> None:
+        """Fold what the log has, and what comes, without end."""
+        seconds = 0.0 if self.halted is not None else WENT_BACK_SECONDS
+        head = await head_from(self._events, self.position, seconds=seconds)
+        await require_same(self._events, head, self.position, self._fact_at_position())
+        # 2. fold what the log holds already
+        if head.last_seq > self.position:
+            await self._consume(
+                self._events.history(self.position, head.last_seq, kinds=self._kinds, batch=self._batch)
+            )
+            if head.last_seq > self.position:  # the last events are of other kinds
+                last = await patiently(lambda: self._events.at(head.last_seq))
+                self._last, self._fact_id = None, "" if last is None else last.event_id
+            self._advance(head.last_seq)
+        self._resume()
+        self._caught_up.set()
+        # 3. fold what comes
+        await self._consume(self._events.follow(self.position, kinds=self._kinds, batch=self._batch))
+
+    async def _wait_for_mending(self, fault: Exception) -> None:
+        """Halt, because the log has lost facts that it had. The next attempt may find it mended, for example by another
+        server that has the facts.
+        """
+        self._halt(Halt(self.position + 1, str(fault)))
+        await asyncio.sleep(MENDING_POLL_SECONDS)
+
+    def _halt(self, halt: Halt) -> None:
+        if halt != self.halted:
+            log.error("fold_halted fold=%s seq=%d reason=%s", self.name, halt.seq, halt.reason)
+        self.halted = halt
+        self._moved.set()  # wakes `reached_or_halted`
+        self._metrics.follower_halted(self.name, halted=True)
+
+    def _resume(self) -> None:
+        if self.halted is not None:
+            self.halted = None
+            self._metrics.follower_halted(self.name, halted=False)
+            log.warning("fold_resumed fold=%s after=%d", self.name, self.position)
+
+    def _fact_at_position(self) -> str:
+        """Return the id of the event at `position`; "" if it is not known."""
+        return self._fact_id if self._last is None else self._last.event_id
+
     async def save_at_end(self) -> None:
         """Save a snapshot when the process stops, so that the next start reads fewer events. No-op if the fold has no
         store of snapshots, has not caught up, or has applied fewer than 5,000 events since its last snapshot.
         """
         if self._keeper is not None and self.is_caught_up:
-            await self._keeper.save_at_end(self.state, self.position)
+            await self._keeper.save_at_end(self.state, self.position, self._fact_at_position())
 
     async def _consume(self, batches: AsyncIterator[list[StoredEvent]]) -> None:
         async for events in batches:
@@ -201,7 +260,7 @@ class FoldRunner(Generic[F]):
             while at < len(events):
                 at = await self._apply(events, at)
             if self._keeper is not None:
-                self._keeper.save_if_due(self.state, self.position)
+                self._keeper.save_if_due(self.state, self.position, self._fact_at_position())
 
     async def _apply(self, events: list[StoredEvent], at: int) -> int:
         """Apply events from index `at` on and return the next index; halt before an event that fails."""
@@ -228,7 +287,8 @@ class FoldRunner(Generic[F]):
             folded.append(Folded(stored, result))
             at += 1
         if at:
-            self._advance(events[at - 1].seq)
+            self._last = events[at - 1]
+            self._advance(self._last.seq)
         if folded and self._on_batch is not None:
             await self._on_batch(state, folded)
         if halt is not None:
@@ -240,18 +300,13 @@ class FoldRunner(Generic[F]):
         self._skipped |= await recorded_skips(self._events, self.name, halted_at=halt.seq)
         if halt.seq in self._skipped:
             return
-        self.halted = halt
-        self._moved.set()  # wakes `reached_or_halted`
-        self._metrics.follower_halted(self.name, halted=True)
-        log.error("fold_halted fold=%s seq=%d reason=%s", self.name, halt.seq, halt.reason)
+        self._halt(halt)
         try:
             while halt.seq not in self._skipped:
                 await asyncio.sleep(self._halted_poll_seconds)
                 self._skipped |= await recorded_skips(self._events, self.name)
         finally:
-            self.halted = None
-            self._metrics.follower_halted(self.name, halted=False)
-        log.warning("fold_resumed fold=%s after=%d", self.name, halt.seq)
+            self._resume()
 
     def _advance(self, seq: int) -> None:
         self.position = max(self.position, seq)

@@ -118,6 +118,7 @@ class FollowerSettings:
     # Time after which it is an error that no server can read a message that the leader must have.
     unreadable_seconds: float = 3.0
     idle_seconds: float = 5.0  # Time without a message after which the leader is asked whether it has later ones
+    compare_seconds: float = 60.0  # Time after which the last event is compared with the stream again
 
 
 DEFAULTS = FollowerSettings()

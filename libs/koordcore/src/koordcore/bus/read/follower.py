@@ -9,7 +9,7 @@ allowed are a trimmed beginning, and what a restore to an earlier position left 
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 
 from koordcore.bus.client.connection import BusConnection, Denied, NoAnswer, NotConnected
@@ -92,7 +92,7 @@ class Follower:
     async def _batches(
         self, after: int, upto: int | None, kinds: Sequence[str] | None, batch: int
     ) -> AsyncIterator[list[StoredEvent]]:
-        position, last_id = after, ""
+        position, last_id = after, None if after else ""
         troubles = 0
         while upto is None or position < upto:
             # 1. is the history that we need still there, and is it the one that we know?
@@ -114,14 +114,17 @@ class Follower:
             )
             stop_listening = self._connection.on_reconnect(feed.fail_reconnected)
             try:
-                await self._require_same(position, last_id)
+                last_id = await self._require_same(position, last_id)
                 # 2. batches, until something is wrong
                 await feed.open()
                 if troubles >= _TROUBLES_BEFORE_A_LOOK:
                     await self._look(feed)
                 async for events in self._until_trouble(feed, upto, batch):
                     troubles = 0
-                    yield events
+                    if events:
+                        yield events
+                    else:
+                        await self._require_same(feed.position, feed.last_id if feed.position > position else last_id)
                 if upto is not None and feed.position >= upto:
                     return
             except Denied as error:
@@ -132,21 +135,28 @@ class Follower:
             finally:
                 stop_listening()
                 await feed.close()
-            position, last_id = feed.position, feed.last_id or last_id
+            if feed.position > position:
+                position, last_id = feed.position, feed.last_id
             self._metrics.gap(self._stream)
             troubles += 1
             await asyncio.sleep(_jitter(pause_after(troubles)))
 
     async def _until_trouble(self, feed: Feed, upto: int | None, batch: int) -> AsyncIterator[list[StoredEvent]]:
-        """Yield batches until the feed has to be replaced, or has reached `upto`."""
+        """Yield batches until the feed has to be replaced, or has reached `upto`. A batch is empty if all events up to
+        the feed's position were yielded, and it is time to compare the last one.
+        """
         time = asyncio.get_running_loop().time
         quiet_until = time() + self._settings.idle_seconds
+        compare_at = time() + self._settings.compare_seconds
         while (events := await feed.next_batch(batch, self._settings.idle_seconds)) is not None:
             if events:
                 yield events
                 quiet_until = time() + self._settings.idle_seconds
             elif upto is not None and feed.position >= upto:
                 return
+            elif time() >= compare_at:
+                yield []
+                compare_at = time() + self._settings.compare_seconds
             elif feed.gap or (feed.is_at_end and (upto is not None or time() >= quiet_until)):
                 await self._look(feed)
                 quiet_until = time() + self._settings.idle_seconds
@@ -167,7 +177,7 @@ class Follower:
             head = await self._require_history(wanted - 1)
             if head.last_seq < wanted:
                 break
-            found = await self._read(wanted)
+            found = await self._read(wanted, (self._reader.at, *(self._reader.at_any_server,) * _OTHER_ATTEMPTS))
             if found is not None:
                 log.warning("bus_message_read_elsewhere stream=%s seq=%d", self._stream, wanted)
                 feed.accept(found)
@@ -182,29 +192,44 @@ class Follower:
         if feed.gap:
             feed.pass_to(wanted)
 
-    async def _read(self, seq: int) -> StoredEvent | None:
-        """Return a message of the leader, else of any other server; None if none of them can read it in time."""
-        for read in (self._reader.at, *(self._reader.at_any_server,) * _OTHER_ATTEMPTS):
+    async def at(self, seq: int) -> StoredEvent | None:
+        """Return a message of the leader, else of any other server; None if none of them has it.
+
+        Raises:
+            NoAnswer: The leader does not answer.
+        """
+        found = await self._reader.at(seq)
+        return await self._read(seq, (self._reader.at_any_server,) * _OTHER_ATTEMPTS) if found is None else found
+
+    async def _read(
+        self, seq: int, attempts: Sequence[Callable[[int], Awaitable[StoredEvent | None]]]
+    ) -> StoredEvent | None:
+        """Return what the first attempt finds in time; None if none finds anything."""
+        for attempt in attempts:
             try:
                 async with asyncio.timeout(_READ_SECONDS):
-                    found = await read(seq)
+                    found = await attempt(seq)
             except (NoAnswer, NotConnected, Misconfigured, TimeoutError):
                 continue
             if found is not None:
                 return found
         return None
 
-    async def _require_same(self, position: int, event_id: str) -> None:
-        """Compare the event at the position of the reader with the stream.
+    async def _require_same(self, position: int, event_id: str | None) -> str:
+        """Compare the event at the position of the reader with the stream, and return its id. `event_id`: id that it
+        had; "" if it has none; None if it is not known yet.
 
         Raises:
             LogChanged: The stream has another one there.
         """
-        if not event_id or self._gaps_are_normal:
-            return
+        if event_id == "" or self._gaps_are_normal:
+            return ""
         found = await self._reader.at(position)
-        if found is not None and found.event_id != event_id:
+        if found is None:
+            return event_id or ""
+        if event_id is not None and found.event_id != event_id:
             raise LogChanged(position, event_id, found.event_id)
+        return found.event_id
 
     async def _require_history(self, position: int) -> LogHead:
         """Return the bounds of the stream after checking that it contains all events after `position`.
