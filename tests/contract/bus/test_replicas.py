@@ -95,6 +95,11 @@ async def test_every_server_of_a_cluster_has_the_same_copy_until_the_bytes_of_on
                 await asyncio.to_thread(koord, "bus", "bootstrap", env=where)
                 assert await replicas_of(connection, NAMES.ev) == len(cluster.servers)
                 await victim.stop()
+                assert [copy.server for copy in await copies_of(connection) if copy.missing] == [victim.config.name]
+
+                async def damaged_copies() -> list[CopyDigest] | None:
+                    found = await copies_of(connection)
+                    return found if difference(found) and all(copy.messages for copy in found) else None
 
                 async def is_seen() -> bool:
                     seen = await current_by_stream(cluster.urls)
@@ -105,7 +110,8 @@ async def test_every_server_of_a_cluster_has_the_same_copy_until_the_bytes_of_on
                 flip(victim)
                 await victim.start()
                 await cluster.wait_ready()
-                damaged = await copies_of(connection)
+                # A server answers some seconds after its start.
+                damaged = await until(damaged_copies)
                 followed = await _all_facts(connection)
             finally:
                 await connection.drain_and_close()

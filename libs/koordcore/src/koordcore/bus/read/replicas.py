@@ -45,6 +45,8 @@ class _Peer(msgspec.Struct):
     """A server that holds a copy, as the JetStream API names it."""
 
     name: str
+    current: bool = False  # Whether its copy is up to date
+    offline: bool = False
 
 
 class _Cluster(msgspec.Struct):
@@ -98,7 +100,7 @@ async def read_copies(
     """
     reader = StreamReader(connection, stream, prefix)
     head = await reader.head()
-    servers, leader = await _servers(connection, stream)
+    servers, absent, leader = await _servers(connection, stream)
     chains = [_Chain(prefix, head.first_seq - 1) for _ in servers]
     names = servers
     reading = _Reading(connection, stream, len(servers), silent_seconds)
@@ -112,7 +114,10 @@ async def read_copies(
         if len(answers) > 1 and names is servers:
             names = await _named(reader, servers, leader, shared)
         position = shared[0].end + 1
-    return [chain.digest(name, head.last_seq) for chain, name in zip(chains, names, strict=True)]
+    read = [chain.digest(name, head.last_seq) for chain, name in zip(chains, names, strict=True)]
+    lost = [] if head.is_empty else [range(head.first_seq, head.last_seq + 1)]
+    unread = [CopyDigest(server=name, messages=0, missing=lost, blocks={}) for name in absent]
+    return sorted([*read, *unread], key=lambda copy: copy.server)
 
 
 class _Answer(NamedTuple):
@@ -224,10 +229,12 @@ async def _named(reader: StreamReader, servers: list[str], leader: str, shared: 
     return [leader if index == at else anyone for index in range(len(shared))]
 
 
-async def _servers(connection: BusConnection, stream: str) -> tuple[list[str], str]:
-    """Return the names of the servers with a copy, and of the leader; they may be empty without a cluster."""
+async def _servers(connection: BusConnection, stream: str) -> tuple[list[str], list[str], str]:
+    """Return the names of the servers that can answer, of those with a copy that cannot, and of the leader. A name may
+    be empty without a cluster.
+    """
     info = msgspec.json.decode(await patient_api(connection, f"$JS.API.STREAM.INFO.{stream}", b""), type=_Clustered)
-    if info.cluster is None or not info.cluster.replicas:
-        leader = "" if info.cluster is None else info.cluster.leader
-        return [leader], leader
-    return sorted([info.cluster.leader, *(peer.name for peer in info.cluster.replicas)]), info.cluster.leader
+    cluster = info.cluster or _Cluster()
+    present = [peer.name for peer in cluster.replicas if peer.current and not peer.offline]
+    absent = [peer.name for peer in cluster.replicas if peer.name not in present]
+    return sorted([cluster.leader, *present]), absent, cluster.leader
