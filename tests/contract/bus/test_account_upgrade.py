@@ -5,7 +5,7 @@ The rights of its users are in `golden/users-2026-11.json`: name of the user -> 
 
 import json
 from collections.abc import AsyncGenerator, Generator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +125,7 @@ async def test_agents_of_the_release_before_go_on_while_users_move(tmp_path: Pat
     with running(tmp_path / "keys") as site:
         await until(lambda: http_ok(f"http://{LOOPBACK}:{site.monitor}/healthz?js-enabled-only=true"))
         assert "created" in koord("bus", "bootstrap", env=site.bootstrap_environment())
-        async with AsyncExitStack() as stack, old_agent(site) as agent:
+        async with old_agent(site) as agent:
             assert await agent.works(b"before")
             assert not await has_moved(site)
 
@@ -137,13 +137,14 @@ async def test_agents_of_the_release_before_go_on_while_users_move(tmp_path: Pat
             await until(lambda: agent.works(b"between"))
             assert not await has_moved(site)
 
-            await stack.enter_async_context(relaying(await stack.enter_async_context(site.connected("manager")), NAMES))
-            await until(lambda: agent.works(b"with a manager of this release"))
+            async with site.connected("manager") as manager, relaying(manager, NAMES):
+                await until(lambda: agent.works(b"with a manager of this release"))
 
             said = koord("keys", "create", str(site.folder), "--cluster", NAMES.cluster)
             assert "run this command again" not in " ".join(said.split())
             site.place_files()
             site.reload()
             await until(lambda: has_moved(site))
-            await until(lambda: agent.works(b"after"))
+            async with site.connected("manager") as manager, relaying(manager, NAMES):
+                await until(lambda: agent.works(b"after"))
             assert agent.stored == sorted(set(agent.stored)), "no position was given twice"

@@ -314,7 +314,7 @@ async def test_the_operator_sees_who_leads_and_cannot_take_a_lease(
 
 
 def _leases(connection: BusConnection) -> KvLeaseStore:
-    js = connection.client.jetstream(timeout=DEADLINE_SECONDS)  # pyright: ignore[reportUnknownMemberType]  untyped keyword options
+    js = connection.client.jetstream(prefix=connection.api_prefix, timeout=DEADLINE_SECONDS)  # pyright: ignore[reportUnknownMemberType]  untyped keyword options
     return KvLeaseStore(js, bucket=NAMES.leader_bucket, key=lease_key("scheduler"), ttl_real_seconds=None)
 
 

@@ -20,6 +20,7 @@ from koordcore.ports.desired import DesiredNode
 from koordcore.ports.eventlog import Appended, Misconfigured
 from koordctl.app import app
 from support.bus.bus_worlds import sealed
+from support.bus.guarded import relaying
 from support.bus.installed_server import NAMES, Site, koord
 from support.until import until
 from typer.testing import CliRunner
@@ -76,7 +77,11 @@ def test_a_server_that_is_not_ours_gets_a_certificate_and_no_key_of_the_log(tmp_
 async def test_an_agent_writes_for_its_node_only_and_reads_no_other(site: Site) -> None:
     async with site.connected("manager") as connection:
         await bus_on(connection, NAMES).desired.put(DesiredNode(node="worker-2"))
-    async with site.connected("agent-worker-1") as connection:
+    async with (
+        site.connected("manager") as manager,
+        relaying(manager, NAMES),
+        site.connected("agent-worker-1") as connection,
+    ):
         bus = bus_on(connection, NAMES)
         mine = sealed("nodestate", "worker-1", PodsStarted(pods=["a"]), 0, "one")
         assert isinstance(await bus.events.append([mine]), Appended)

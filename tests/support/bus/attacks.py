@@ -102,7 +102,7 @@ def targets(names: BusNames) -> list[str]:
         f"{prefix}.{verb}.{stream}"
         for prefix in ("$JS.API", "koord.api")
         for stream in everything
-        for verb in ("STREAM.PURGE", "STREAM.DELETE", "STREAM.UPDATE", "STREAM.SNAPSHOT", "STREAM.MSG.DELETE")
+        for verb in ("STREAM.PURGE", "STREAM.DELETE", "STREAM.MSG.DELETE")
     ]
     return [*written, *calls]
 
@@ -134,9 +134,9 @@ def by_publish(manifest: ServiceManifest, names: BusNames) -> Iterator[Attempt]:
 def by_reply(manifest: ServiceManifest, names: BusNames) -> Iterator[Attempt]:
     """Yield everything that the user may publish, with a reply subject that it may not publish to."""
     rights = [concrete(right) for right in permissions(manifest, names).publish_allow]
+    single, batch = bodies(names)[1], bodies(names)[3]
     for subject, target in itertools.product(rights, targets(names)):
-        for body in bodies(names) if ".API." in subject or ".api." in subject else (b"{}",):
-            yield Attempt(subject, target, body=body)
+        yield Attempt(subject, target, body=batch if ".DIRECT.GET." in subject else single)
 
 
 def by_header(manifest: ServiceManifest, names: BusNames) -> Iterator[Attempt]:
@@ -146,7 +146,6 @@ def by_header(manifest: ServiceManifest, names: BusNames) -> Iterator[Attempt]:
         b"Nats-Rollup: all\r\n",
         b"Nats-Rollup: sub\r\n",
         b"Nats-Msg-Id: x\r\nNats-Expected-Last-Sequence: 0\r\n",
-        b"Nats-TTL: 1s\r\n",
         f"Nats-Schedule: @every 1s\r\nNats-Schedule-Target: {names.prefix('ev')}podspec.{STRANGER}\r\n".encode(),
     )
     for right, header in itertools.product(permissions(manifest, names).publish_allow, orders):

@@ -141,7 +141,7 @@ def leadership_of(settings: ElectedSettings, bus: Bus) -> Leadership:
             raise LeaseUnavailable(str(error)) from error
         try:
             election = KvLeadership(
-                connection.client.jetstream(),  # pyright: ignore[reportUnknownMemberType]  untyped keyword options
+                connection.client.jetstream(prefix=connection.api_prefix),  # pyright: ignore[reportUnknownMemberType]  untyped keyword options
                 bucket=bucket,
                 key=lease_key(settings.service),
                 holder=holder,

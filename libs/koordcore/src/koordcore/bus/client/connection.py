@@ -66,7 +66,9 @@ USER_INFO: Final = "$SYS.REQ.USER.INFO"  # Subject on which the server tells a c
 JETSTREAM_API: Final = "$JS.API"  # First tokens of requests to JetStream, in the account that has the streams
 # First tokens of these requests in other accounts. There, the server itself answers `$JS.API`.
 IMPORTED_API: Final = "koord.api"
-_HOME_ACCOUNTS: Final = frozenset(("KOORD", "$G"))  # Accounts that have streams; `$G` on a server without accounts
+# Accounts in which requests to JetStream have the server's own names. Agents and CRI proxies send only direct gets,
+# which have the same name everywhere. `$G` is the account of a server without accounts.
+_HOME_ACCOUNTS: Final = frozenset(("KOORD", "$G", "AGENTS", "CRIPROXIES"))
 _INFO_ATTEMPTS: Final = 5  # Requests without an answer after which the account counts as unknown
 
 
@@ -339,7 +341,13 @@ class BusConnection:
 
     async def _learn_again(self, epoch: int) -> None:
         # Not inside the client's callback: there, it would hold up the next reconnect.
+        before = self.api_prefix
         await self.learn_account()
+        if self.api_prefix != before:
+            # Whoever uses the connection knows the earlier names, so the process has to begin again.
+            log.warning("bus_account_changed user=%s: the connection is closed", self.settings.user)
+            await self.client.close()
+            return
         if epoch == self.epoch and self.is_connected:
             self._connected.set()
             self._call_back()

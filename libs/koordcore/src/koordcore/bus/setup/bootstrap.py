@@ -27,6 +27,7 @@ MINIMUM_VERSION = (2, 12, 0)
 SAFE_FIELDS = frozenset(
     {
         "allow_direct",
+        "allow_rollup_hdrs",
         "compression",
         "description",
         "max_bytes",

@@ -53,6 +53,7 @@ AUDIT = ("audit", "request")  # The audit records of requests to a service
 
 MANAGER = ServiceManifest(
     name="manager",
+    account="MANAGER",
     appends=(
         "podspec",
         "nodespec",
@@ -83,6 +84,7 @@ MANAGER = ServiceManifest(
 
 SCHEDULER = ServiceManifest(
     name="scheduler",
+    account="SCHEDULER",
     appends=(
         "pod",
         "node",
@@ -103,6 +105,7 @@ SCHEDULER = ServiceManifest(
 
 DESCHEDULER = ServiceManifest(
     name="descheduler",
+    account="DESCHEDULER",
     appends=("descheduling", "migration", "drain", "draingroup", "eviction", "repack", "descheduler"),
     reports=(
         ("explanations", "migration"),
@@ -122,17 +125,19 @@ DESCHEDULER = ServiceManifest(
 
 PROJECTOR = ServiceManifest(
     name="projector",
+    account="PROJECTOR",
     reports=(AUDIT,),
     follows=("ev", "obs", "explanations", "adv"),
     answers=True,
     snapshots=True,
 )
 
-AUDITOR = ServiceManifest(name="auditor", follows=("ev", "explanations", "audit"))
+AUDITOR = ServiceManifest(name="auditor", account="AUDITOR", follows=("ev", "explanations", "audit"))
 
 # The `koord` command of an administrator: reads everything, records skips, handles parked items.
 OPERATOR = ServiceManifest(
     name="operator",
+    account="OPERATOR",
     appends=("fold",),
     reports=(AUDIT,),
     follows=("ev", "obs", "explanations", "audit", "adv", "dlq"),
@@ -148,6 +153,7 @@ OPERATOR = ServiceManifest(
 # `koord bus genesis`: begins a new log with the objects of the API server.
 GENESIS = ServiceManifest(
     name="genesis",
+    account="GENESIS",
     appends=(
         "podspec",
         "nodespec",
@@ -162,7 +168,7 @@ GENESIS = ServiceManifest(
     follows=("ev",),
 )
 
-RETENTION = ServiceManifest(name="retention", follows=("ev",), snapshots=True, streams="purge")
+RETENTION = ServiceManifest(name="retention", account="RETENTION", follows=("ev",), snapshots=True, streams="purge")
 
 # Creates the streams and restores backups. It may delete messages that a stream does not protect. It reads the restored
 # facts to find the moment of `--to` and facts that the backup lacks.

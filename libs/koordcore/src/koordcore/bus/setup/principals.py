@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from koordcore.bus.client.connection import USER_INFO
+from koordcore.bus.client.connection import IMPORTED_API, JETSTREAM_API, USER_INFO
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.manifest import EMBEDDED, EVERY_KIND, ServiceManifest
 from koordcore.bus.setup.streams import streams
@@ -24,13 +24,16 @@ MIRROR_DELIVERY: Final = "koord.mirror"  # First tokens of the subjects on which
 # Subject on which the server asks who a client without a key is. Clients cannot publish on it.
 CALLOUT_SUBJECT: Final = "$SYS.REQ.USER.AUTH"
 _INBOX: Final = "_INBOX_"
+_DIRECT: Final = f"{JETSTREAM_API}.DIRECT.GET."
+_NEXT: Final = f"{JETSTREAM_API}.CONSUMER.MSG.NEXT."
 
 
 def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
     """Return the subjects that a NATS user may publish and subscribe to. All other subjects are denied. `manifest`:
     Rights of the user: subjects and kinds of facts.
     """
-    publish: list[str] = [USER_INFO]
+    # In the account of the streams, its answer could be sent to a stream.
+    publish: list[str] = [] if manifest.account == ACCOUNT else [USER_INFO]
     subscribe: list[str] = [f"{_INBOX}{manifest.name}.>"]
     ev = names.prefix("ev")
     # Facts, and the leader reads that tell a conflict from a lost acknowledgement.
@@ -59,7 +62,7 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
     if manifest.snapshots or manifest.checkpoints:
         publish += _object_reads(names)
     if manifest.leads:
-        publish += _leader_bucket(names)
+        publish += _leader_bucket(names, manifest.name)
         subscribe += [f"$KV.{names.leader_bucket}.leader.{manifest.name}"]
     elif manifest.sees_leaders:
         publish += _leader_reads(names.leader)
@@ -98,7 +101,7 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
         publish += [f"$JS.API.STREAM.SNAPSHOT.{stream}" for stream in names.in_backup]
         publish += [f"$JS.SNAPSHOT.ACK.{stream}.>" for stream in names.in_backup]
     return UserPermissions(
-        publish_allow=tuple(dict.fromkeys(publish)),
+        publish_allow=tuple(dict.fromkeys(_local(manifest, subject) for subject in publish)),
         subscribe_allow=tuple(dict.fromkeys(subscribe)),
         allow_responses=manifest.answers,
     )
@@ -114,24 +117,51 @@ def shares(names: BusNames) -> tuple[Share, ...]:
             continue
         rights = permissions(manifest, names)
         for local in rights.publish_allow:
-            found.update(
-                Share(owner=owner, account=manifest.account, subject=subject, local=local)
-                for owner, subject in _served(manifest, names, local)
-            )
+            found.update(_services(manifest, names, local))
+        served = (names.prefix("req"), names.prefix("intake"), _INBOX)
         for local in rights.subscribe_allow:
-            if not local.startswith(_INBOX):
+            if not local.startswith(served):
                 found.add(Share(owner=ACCOUNT, account=manifest.account, subject=local, local=local, is_stream=True))
     return tuple(sorted(found))
 
 
-def _served(manifest: ServiceManifest, names: BusNames, local: str) -> Iterator[tuple[str, str]]:
-    """Yield the account and the subject there to which a message of a user on one subject goes."""
-    for taker in EVERY_KIND:
-        for kind in taker.takes_in:
-            if local == f"{names.prefix('ev')}{kind}.*" and taker.name != manifest.name:
-                yield taker.account, f"{names.prefix('intake')}{kind}.*"
+def _services(manifest: ServiceManifest, names: BusNames, local: str) -> Iterator[Share]:
+    """Yield the shares that take a message of a user on one subject to whom it is for."""
+    if local == USER_INFO:
+        return  # the server answers it in every account
+    for other in EVERY_KIND:
+        if other.answers and local in (f"{names.prefix('req')}{other.name}.*", f"{names.prefix('req')}*.*"):
+            subject = f"{names.prefix('req')}{other.name}.*"
+            yield Share(owner=other.account, account=manifest.account, subject=subject, local=subject)
+        for kind in other.takes_in:
+            if local == f"{names.prefix('ev')}{kind}.*" and other is not manifest:
+                subject = f"{names.prefix('intake')}{kind}.*"
+                yield Share(owner=other.account, account=manifest.account, subject=subject, local=local)
                 return
-    yield ACCOUNT, local
+    if local.startswith(names.prefix("req")):
+        return
+    subject = JETSTREAM_API + local.removeprefix(IMPORTED_API) if local.startswith(f"{IMPORTED_API}.") else local
+    yield Share(
+        owner=ACCOUNT,
+        account=manifest.account,
+        subject=subject,
+        local=local,
+        has_answers=_has_many_answers(subject),
+    )
+
+
+def _has_many_answers(subject: str) -> bool:
+    """Return whether a request may ask for several messages of a stream. A direct get of one subject may not."""
+    return subject.startswith(_NEXT) or (subject.startswith(_DIRECT) and "." not in subject.removeprefix(_DIRECT))
+
+
+def _local(manifest: ServiceManifest, subject: str) -> str:
+    """Return the name that a subject of the account with the streams has in the account of a user. The server itself
+    answers requests to JetStream in every account, except direct gets. So they have another name there.
+    """
+    if manifest.account == ACCOUNT or not subject.startswith(f"{JETSTREAM_API}.") or subject.startswith(_DIRECT):
+        return subject
+    return IMPORTED_API + subject.removeprefix(JETSTREAM_API)
 
 
 def seed_file(directory: Path, principal: str) -> Path:
@@ -214,5 +244,5 @@ def _object_reads(names: BusNames) -> list[str]:
     return _follow(names.snapshots)
 
 
-def _leader_bucket(names: BusNames) -> list[str]:
-    return [f"$KV.{names.leader_bucket}.>", *_leader_reads(names.leader)]
+def _leader_bucket(names: BusNames, service: str) -> list[str]:
+    return [f"$KV.{names.leader_bucket}.leader.{service}", *_leader_reads(names.leader)]

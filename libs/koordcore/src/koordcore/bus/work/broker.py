@@ -10,6 +10,8 @@ from types import TracebackType
 from faststream.nats import NatsBroker, NatsMessage
 from nats.aio.client import Client
 
+from koordcore.bus.client.connection import BusConnection
+
 
 class SharedBroker(NatsBroker):
     """A FastStream broker that uses an existing NATS connection. It neither opens nor closes the connection.
@@ -18,13 +20,14 @@ class SharedBroker(NatsBroker):
         graceful_seconds: How long `stop` waits for messages that are being handled.
     """
 
-    def __init__(self, client: Client, graceful_seconds: float) -> None:
+    def __init__(self, connection: BusConnection, graceful_seconds: float) -> None:
         super().__init__(apply_types=False, logger=None, graceful_timeout=graceful_seconds)
-        self._shared = client
+        self._shared = connection
 
     async def _connect(self) -> Client:
-        self.config.connect(self._shared)
-        return self._shared
+        self.config.broker_config.js_options = {"prefix": self._shared.api_prefix}
+        self.config.connect(self._shared.client)
+        return self._shared.client
 
     async def stop(
         self,

@@ -86,7 +86,7 @@ class Worker:
         self._handler = handler
         self._dead_letters = dead_letters
         self._metrics = metrics
-        self._broker = SharedBroker(connection.client, graceful_seconds)
+        self._broker = SharedBroker(connection, graceful_seconds)
         self._subscriber = self._broker.subscriber(
             spec.filter_subject,
             stream=JStream(spec.stream, declare=False),

@@ -91,7 +91,7 @@ class EndpointServer:
         self._audit = audit
         self._names = names
         self._workers = workers
-        self._broker = SharedBroker(connection.client, graceful_seconds)
+        self._broker = SharedBroker(connection, graceful_seconds)
         self._remembered: OrderedDict[tuple[str, str], asyncio.Future[_Reply]] = OrderedDict()
 
     def serve(
