@@ -114,7 +114,7 @@ def test_each_step_of_the_nightly_job_is_a_command_and_has_one_key() -> None:
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
         mounted = [mount["name"] for mount in container["volumeMounts"]]
         keys[container["name"]] = [secrets[name] for name in mounted if name in secrets]
-    used = ["verify --replicas", "backup", "drill --server", "bus archive"]
+    used = ["verify --replicas", "backup", "drill --server", "bus archive", "verify"]
 
     assert set(secrets.values()) <= users
     assert keys == {
@@ -123,6 +123,7 @@ def test_each_step_of_the_nightly_job_is_a_command_and_has_one_key() -> None:
         "backup": ["koord-backup"],
         "drill": [],
         "archive": ["koord-retention"],
+        "verify": ["koord-operator"],
     }
     for command in used:
         words = command.split()

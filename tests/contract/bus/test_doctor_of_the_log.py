@@ -1,4 +1,4 @@
-"""`koord doctor` finds what happened to the log, and the remedy that it names helps: with real files of a server."""
+"""`koord doctor` finds what has happened to the files of the log, and the remedy that it names helps."""
 
 import json
 import os

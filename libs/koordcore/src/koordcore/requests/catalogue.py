@@ -64,6 +64,14 @@ SCHEDULER_FIT: Final = Endpoint(
     is_dry_run=True,
 )
 
+MANAGER_STATE_HASH: Final = Endpoint(
+    service="manager",
+    verb="state_hash",
+    request=StateHashRequest,
+    answer=StateHash,
+    summary="Hash of the leading manager's fold, for `koord verify` without an address of the manager.",
+)
+
 MANAGER_CHANGE_OBJECTS: Final = Endpoint(
     service="manager",
     verb="change_objects",
@@ -110,6 +118,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any, Any], ...]] = (
     PROJECTOR_STATE_HASH,
     SCHEDULER_STATE_HASH,
     SCHEDULER_FIT,
+    MANAGER_STATE_HASH,
     MANAGER_CHANGE_OBJECTS,
     DESCHEDULER_DRY_RUN,
 )

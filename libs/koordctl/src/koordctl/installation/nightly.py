@@ -1,6 +1,6 @@
 """`koord nightly`: check and copy the log each night, and serve the results as metrics, over HTTP or over TLS.
 
-    compare-copies -> backup -> drill -> archive        each one is a `koord` command with the key of its own user
+    compare-copies -> backup -> drill -> archive -> verify    each one is a `koord` command with the key of its own user
 
 The time of the last run and of the last success of each check is kept in a file, so a restart forgets neither.
 """
@@ -31,7 +31,13 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 
-USERS: Final = {"compare-copies": "auditor", "backup": "backup", "drill": "", "archive": "retention"}
+USERS: Final = {
+    "compare-copies": "auditor",
+    "backup": "backup",
+    "drill": "",
+    "archive": "retention",
+    "verify": "operator",
+}
 """Check -> user of the log with whose key it runs; "": the check does not connect to the log."""
 LOOK_SECONDS: Final = 10.0
 """Time between two looks at the clock, at the certificate, and at the results of other runs."""
@@ -87,18 +93,18 @@ def nightly(
     at: Annotated[str, typer.Option(metavar="HH:MM", help="Time of the run, UTC.")] = "02:30",
     keys: Annotated[
         Path | None,
-        typer.Option(help="Folder with the keys of auditor, backup and retention; none: those of the stack."),
+        typer.Option(help="Folder with the keys of auditor, backup, retention, operator; none: those of the stack."),
     ] = None,
     server: Annotated[str, typer.Option(help="URL of a NATS server for drills; default: start one.")] = "",
     keep: Annotated[int, typer.Option(min=1, help="Number of backups that are kept.")] = 14,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Serve the results at /metrics.")] = "",
     once: Annotated[bool, typer.Option("--once", help="Run the checks now, and end.")] = False,
 ) -> None:
-    """Each night: compare the servers' copies of the log, back it up, restore the backup for a test, archive.
+    """Each night: compare the servers' copies of the log, back it up, restore the backup for a test, archive, verify.
 
-    These are the commands `koord verify --replicas`, `koord backup`, `koord drill` and `koord bus archive`. A run that
-    was missed is made at once. With --listen, the results are served over TLS with the certificate in the keys of the
-    user `auditor`, or over HTTP if it has none. Results of a run with --once are served, too.
+    These are the commands `koord verify --replicas`, `koord backup`, `koord drill`, `koord bus archive` and `koord
+    verify`. A run that was missed is made at once. With --listen, the results are served over TLS with the certificate
+    in the keys of the user `auditor`, or over HTTP if it has none. Results of a run with --once are served, too.
 
     Examples:
 
@@ -146,7 +152,7 @@ def is_due(now: datetime, at: dt.time, ran: float) -> bool:
 
 def _runs(folder: Path, server: str, keep: int) -> dict[str, Callable[[Mapping[str, str]], bool]]:
     """Check -> function that makes it in an environment, and returns whether it succeeded."""
-    backups = folder / "backups"
+    backups, archive = folder / "backups", str(folder / "archive")
 
     def koord(*words: str, environment: Mapping[str, str]) -> bool:
         return subprocess.run([sys.executable, "-m", "koordctl", *words], env=environment, check=False).returncode == 0
@@ -168,7 +174,8 @@ def _runs(folder: Path, server: str, keep: int) -> dict[str, Callable[[Mapping[s
         "compare-copies": lambda environment: koord("verify", "--replicas", environment=environment),
         "backup": back_up,
         "drill": drill,
-        "archive": lambda environment: koord("bus", "archive", str(folder / "archive"), environment=environment),
+        "archive": lambda environment: koord("bus", "archive", archive, environment=environment),
+        "verify": lambda environment: koord("verify", environment={**environment, "KOORD_ARCHIVE": archive}),
     }
 
 

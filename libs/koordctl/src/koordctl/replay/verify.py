@@ -20,10 +20,17 @@ import typer
 from koordcore.bus.folds.foldable import Foldable, FoldSource, restored
 from koordcore.bus.read.replicas import CopyDigest, difference, losses, read_copies
 from koordcore.ports.snapshots import Snapshot, SnapshotStore
-from koordcore.requests.catalogue import PROJECTOR_STATE_HASH, SCHEDULER_STATE_HASH, StateHashRequest
+from koordcore.requests.catalogue import (
+    MANAGER_STATE_HASH,
+    PROJECTOR_STATE_HASH,
+    SCHEDULER_STATE_HASH,
+    StateHash,
+    StateHashRequest,
+)
+from koordcore.requests.endpoint import Endpoint
 from koordcore.state.allocation_rules import broken_rules
 
-from koordctl.access.clients import refusal, service_url
+from koordctl.access.clients import find_service, refusal
 from koordctl.access.credentials import authorization, tls_context
 from koordctl.access.folding import Folded, archived_cluster, fold_to
 from koordctl.access.log import LogTrouble, open_log, wait_for
@@ -123,7 +130,7 @@ async def verify_now(
     """Compare the states of the services with states rebuilt from the log.
 
     Args:
-        manager: Base URL of the manager.
+        manager: Base URL of the manager; "": the leading one is asked over the log.
         seconds: Real time that manager and projector may take to answer.
         whole: Whether to fold the log from its first event. Otherwise, a snapshot of the archive is used if one fits.
         scheduler: The fold of the scheduler, to compare its state as well; None: it is not asked.
@@ -140,7 +147,7 @@ async def verify_now(
 
 
 async def _verify_scheduler(bus: "Bus", source: FoldSource[S], seconds: float, *, whole: bool) -> SchedulerVerification:
-    live = await _scheduler_position(bus, seconds)
+    live = await _leader_position(bus, SCHEDULER_STATE_HASH, seconds)
     upto, version = live.position, source.fingerprint
     archived = None
     if not whole and bus.archived_snapshots is not None:
@@ -188,20 +195,20 @@ async def _scheduler_hash(bus: "Bus", source: FoldSource[S], begin: Snapshot | N
     return state.hash()
 
 
-async def _scheduler_position(bus: "Bus", seconds: float) -> FoldPosition:
-    """Return position and hash of the leading scheduler's state.
+async def _leader_position(bus: "Bus", endpoint: Endpoint[StateHashRequest, StateHash], seconds: float) -> FoldPosition:
+    """Return position and hash of the state of the leading instance of a service.
 
     Raises:
-        LogTrouble: No scheduler that leads has answered in time.
+        LogTrouble: No instance that leads has answered in time.
     """
     from koordcore.bus.client.connection import NoAnswer
     from koordcore.bus.work.requests import RequestFailed, ask
 
     assert bus.connection is not None, "the bus of a server has a connection"
     try:
-        answer = await ask(bus.connection, bus.names, SCHEDULER_STATE_HASH, StateHashRequest(), seconds=seconds)
+        answer = await ask(bus.connection, bus.names, endpoint, StateHashRequest(), seconds=max(PAUSE_SECONDS, seconds))
     except (NoAnswer, RequestFailed) as error:
-        raise LogTrouble(f"scheduler: {error}") from error
+        raise LogTrouble(f"{endpoint.service}: {error}") from error
     return FoldPosition(answer.position, answer.hash)
 
 
@@ -240,7 +247,11 @@ async def _fold_positions(bus: "Bus", manager: str, seconds: float) -> tuple[Fol
         while True:
             # The rows take longer to hash than the live fold: asked first, they tell where the other should stand.
             rows = await projector_position(bus, max(PAUSE_SECONDS, began + seconds - time.monotonic()))
-            live = await _fold_position(client, "manager", f"{manager}/v1/state", began + seconds)
+            live = (
+                await _fold_position(client, "manager", f"{manager}/v1/state", began + seconds)
+                if manager
+                else await _leader_position(bus, MANAGER_STATE_HASH, began + seconds - time.monotonic())
+            )
             if live.position == rows.position or time.monotonic() - began > min(TRIES_SECONDS, seconds):
                 return live, rows
             await asyncio.sleep(PAUSE_SECONDS)
@@ -375,7 +386,7 @@ async def _verify(seconds: float, *, whole: bool) -> Verification:
     async with open_log() as log:
         return await verify_now(
             log.bus,
-            manager=service_url("manager"),
+            manager=find_service("manager") or "",
             seconds=seconds,
             whole=whole,
             scheduler=scheduler_source(),

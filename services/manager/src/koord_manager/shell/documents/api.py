@@ -45,6 +45,7 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.apply import Target
 from koord_manager.domain.documents.apply_custom import resource_of_kind
 from koord_manager.domain.gateway.published_status import with_published_status
+from koord_manager.shell.documents.state_hash import hash_of
 from koord_manager.shell.intake import FieldError, Intake, Result
 
 _API_VERSIONS = {kind: version for version, kind in KINDS}
@@ -173,16 +174,10 @@ class ManagerApi:
         return _json(self._shown(kind, ref.id, found))
 
     async def state(self, request: Request) -> Response:
-        """Handle `GET /v1/state`: return the position and the canonical hash of the fold.
-
-        The digests that the hash needs are computed in pieces, so that other tasks run in between.
-        """
+        """Handle `GET /v1/state`: return the position and the canonical hash of the fold."""
         del request
-        is_complete = False
-        while not is_complete:
-            is_complete = self._view.state.digest_some(PIECE)
-            await asyncio.sleep(0)
-        return _json({"position": self._view.state.position, "hash": self._view.state.hash()})
+        found = await hash_of(self._view)
+        return _json({"position": found.position, "hash": found.hash})
 
     async def leader(self, request: Request) -> Response:
         """Handle `GET /v1/leader`: only the leader stores documents, so a client with several addresses asks here."""

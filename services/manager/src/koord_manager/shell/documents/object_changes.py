@@ -1,4 +1,4 @@
-"""Answer requests of other services to change objects. Only the leader answers.
+"""Answer requests of other services to change objects, and those of `koord verify`. Only the leader answers.
 
 Without an API server, a change is queued like a document of `koord apply`. With an API server, the change is sent to
 it, and becomes a fact when the watch reports it. A repeated change is a no-op, so that the caller may repeat a request
@@ -13,7 +13,7 @@ from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.names import BusNames
 from koordcore.bus.work.endpoints import Audit, EndpointServer, Refusal
 from koordcore.ports.leadership import Leadership
-from koordcore.requests.catalogue import MANAGER_CHANGE_OBJECTS
+from koordcore.requests.catalogue import MANAGER_CHANGE_OBJECTS, MANAGER_STATE_HASH, StateHash, StateHashRequest
 from koordcore.requests.endpoint import ErrorCode
 from koordcore.requests.objects import (
     ChangeAnswer,
@@ -39,6 +39,7 @@ from koord_manager.domain.documents.object_changes import (
     uid_of,
 )
 from koord_manager.domain.gateway.requests import Request
+from koord_manager.shell.documents.state_hash import hash_of
 from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi, send
 from koord_manager.shell.intake import Intake, Result
 
@@ -64,7 +65,11 @@ class ObjectChanges:
             term = await self._leadership.acquired()
             server = EndpointServer(connection, names, audit=audit)
             server.serve(MANAGER_CHANGE_OBJECTS, self.change)
+            server.serve(MANAGER_STATE_HASH, self.state_hash)
             await server.run_until(self._leadership.lost(term))
+
+    async def state_hash(self, _request: StateHashRequest) -> StateHash:
+        return await hash_of(self._view)
 
     async def change(self, request: ChangeRequest) -> ChangeAnswer:
         """Make the changes of a request, and return one outcome for each.
