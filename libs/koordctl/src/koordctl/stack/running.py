@@ -55,6 +55,7 @@ def status(var: Var = None) -> None:
             if stack is None
             else f"the supervisor of the stack in {folder} is gone; start the stack again with `koord up`"
         )
+    stack = stack.as_seen()
     rows: list[list[object]] = []
     fine = stack.phase is Phase.READY
     for process in stack.processes:
