@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, cast
 
@@ -21,11 +21,15 @@ from koordcore.protocol.config.parse import WrittenEntry, WrittenSection, parse_
 from koordcore.protocol.config.sections import SECTIONS, SectionName
 from koordcore.protocol.config.strategy import range_fault, resolve_section
 from koordcore.protocol.objects import LabelSelector
+from koordcore.protocol.selector_index import SelectorIndex
+from koordcore.values.codec import encode_canonical
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import Quantity, parse_quantity
 
 # Largest number of hypothetical nodes per entry. It limits the work that one text can cause.
 _MAX_VIRTUAL_NODES: Final = 10_000
+_MAX_ALL_VIRTUAL_NODES: Final = 100_000  # Largest number of hypothetical nodes of all entries
+_MAX_ASKED: Final = 2_000_000  # Largest number of checks of one selector against one node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,30 +58,49 @@ def virtual_nodes(selector: LabelSelector) -> Iterator[dict[str, str]]:
 
 def first_overlap(entries: Sequence[WrittenEntry]) -> Overlap | None:
     """Return the first two entries whose selectors could match the same node (see `virtual_nodes`). None if there are
-    none.
+    none, or if none was found within the limits of the search.
     """
     if len(entries) < 2:
         return None
+    index = SelectorIndex([entry.selector for entry in entries])
+    seen: set[frozenset[tuple[str, str]]] = set()
     for entry in entries:
         if entry.labels is None:
             continue
         for labels in virtual_nodes(entry.labels):
-            matching = _matching(entries, labels)
-            if len(matching) > 1:
-                return Overlap(names=tuple(match.name for match in matching), path=matching[1].path)
+            key = frozenset(labels.items())
+            if key in seen:
+                continue
+            seen.add(key)
+            overlap = _overlap(entries, index, labels)
+            if overlap is not None:
+                return overlap
+            if len(seen) > _MAX_ALL_VIRTUAL_NODES or index.asked > _MAX_ASKED:
+                return None
     return None
 
 
-def first_node_conflict(entries: Sequence[WrittenEntry], node: str, labels: Mapping[str, str]) -> Overlap | None:
-    """Return the entries that match this existing node; None if fewer than two entries match."""
-    matching = _matching(entries, labels) if len(entries) > 1 else []
+def first_node_conflict(entries: Sequence[WrittenEntry], nodes: Iterable[NodeLabels]) -> Overlap | None:
+    """Return the entries that match the first existing node which several entries match; None if there is none, or if
+    none was found within the limits of the search.
+    """
+    if len(entries) < 2:
+        return None
+    index = SelectorIndex([entry.selector for entry in entries])
+    for node in nodes:
+        overlap = _overlap(entries, index, node.labels)
+        if overlap is not None:
+            return replace(overlap, example_nodes=(node.name,))
+        if index.asked > _MAX_ASKED:
+            return None
+    return None
+
+
+def _overlap(entries: Sequence[WrittenEntry], index: SelectorIndex, labels: Mapping[str, str]) -> Overlap | None:
+    matching = [entries[number] for number in index.matching(labels)]
     if len(matching) < 2:
         return None
-    return Overlap(names=tuple(match.name for match in matching), path=matching[1].path, example_nodes=(node,))
-
-
-def _matching(entries: Sequence[WrittenEntry], labels: Mapping[str, str]) -> list[WrittenEntry]:
-    return [entry for entry in entries if entry.selector is not None and entry.selector.matches(labels)]
+    return Overlap(names=tuple(match.name for match in matching), path=matching[1].path)
 
 
 # Sections in the order of the checks; other keys are not checked.
@@ -169,10 +192,9 @@ def validate_config_map(
             return _conflict(Reason.NODE_STRATEGIES_OVERLAP, name, overlap)
         checked.append((name, written))
     for name, written in checked:
-        for node in nodes:
-            overlap = first_node_conflict(written.entries, node.name, node.labels)
-            if overlap is not None:
-                return _conflict(Reason.EXIST_NODE_CONFLICT, name, overlap)
+        overlap = first_node_conflict(written.entries, nodes)
+        if overlap is not None:
+            return _conflict(Reason.EXIST_NODE_CONFLICT, name, overlap)
     return ALLOWED
 
 
@@ -225,7 +247,7 @@ def validate_node_labels(data: Mapping[str, str], node: NodeLabels) -> ConfigRev
             written = parse_section(SECTIONS[name], text)
         except InvalidInput:
             continue
-        overlap = first_node_conflict(written.entries, node.name, node.labels)
+        overlap = first_node_conflict(written.entries, [node])
         if overlap is not None:
             return _conflict(Reason.EXIST_NODE_CONFLICT, name, overlap)
     return ALLOWED
@@ -387,7 +409,7 @@ class _Bandwidth:
     """Total network bandwidth by the section system-config. None: unknown."""
 
     cluster: Quantity | None
-    entries: tuple[WrittenEntry, ...]
+    by_selector: Mapping[bytes, Quantity | None]  # Selector of an entry, encoded -> its bandwidth
 
     @classmethod
     def of(cls, text: str) -> _Bandwidth:
@@ -401,19 +423,18 @@ class _Bandwidth:
         except InvalidInput:
             written = None
         if written is None:
-            return cls(None, ())
-        return cls(_total(written.cluster), written.entries)
+            return cls(None, {})
+        # reversed: the first entry of a selector counts
+        by_selector = {encode_canonical(entry.labels): _total(entry.strategy) for entry in reversed(written.entries)}
+        return cls(_total(written.cluster), by_selector)
 
     def of_entry(self, entry: WrittenEntry) -> Quantity | None:
         """Return the network bandwidth in bits per second that applies to the nodes of an entry of another section. It
         is that of the entry of the system section with an equal selector, else that of the cluster; None if there is
         none.
         """
-        for candidate in self.entries:
-            if candidate.labels == entry.labels:
-                own = _total(candidate.strategy)
-                return own if own is not None else self.cluster
-        return self.cluster
+        own = self.by_selector.get(encode_canonical(entry.labels))
+        return own if own is not None else self.cluster
 
 
 def _total(strategy: JsonObject) -> Quantity | None:

@@ -8,10 +8,12 @@ Source: protocol spec, 6.2 and 6.3; manager spec, 3.2 and 4.1.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from koordcore.protocol import keys
@@ -19,6 +21,7 @@ from koordcore.protocol.annotations.node import parse_network_bandwidth
 from koordcore.protocol.config.fields import JsonValue, Part, Range, fields_of, merge
 from koordcore.protocol.config.parse import WrittenSection, parse_section, parse_text
 from koordcore.protocol.config.sections import SECTIONS, ColocationStrategy, SectionName, SectionTable
+from koordcore.protocol.selector_index import SelectorIndex
 from koordcore.protocol.selectors import Selector
 from koordcore.values.invalid import InvalidInput
 
@@ -54,13 +57,15 @@ class Section:
     name: SectionName
     cluster: Strategy
     entries: tuple[SectionEntry, ...] = ()
+    _index: SelectorIndex = dataclasses.field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_index", SelectorIndex([entry.selector for entry in self.entries]))
 
     def entry_for(self, labels: Mapping[str, str]) -> SectionEntry | None:
         """Return the first entry that selects a node with these labels; None if the cluster strategy applies to it."""
-        for entry in self.entries:
-            if entry.selector.matches(labels):
-                return entry
-        return None
+        first = next(self._index.matching(labels), None)
+        return None if first is None else self.entries[first]
 
     def strategy_for(self, labels: Mapping[str, str]) -> Strategy:
         """Return the strategy of a node with these labels. Overrides in the node's annotations are not applied."""
@@ -73,8 +78,10 @@ def default_section(name: SectionName) -> Section:
     return Section(name=name, cluster=SECTIONS[name].defaults)
 
 
+@lru_cache(maxsize=2 * len(SectionName))
 def read_section(name: SectionName, text: str | None) -> Section:
-    """Return the section that the text of its key defines. `text`: text of the key; None if the key is absent.
+    """Return the section that the text of its key defines. `text`: text of the key; None if the key is absent. The last
+    sections are kept: a text of 900 kB takes a second, and is read when it is checked, and when it comes into force.
 
     Raises:
         InvalidInput: The text or the merged cluster strategy is invalid. The caller keeps the previous section.

@@ -11,21 +11,18 @@ Source:
 """
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import msgspec
 from koordcore.events import objects
-from koordcore.events.envelope import AggregateRef, Draft, name_from_token, name_token, namespaced_token
+from koordcore.events.envelope import AggregateRef, Draft, name_token, namespaced_token
 from koordcore.protocol import objects as kube
-from koordcore.protocol.config.admission import NodeLabels, config_faults
 from koordcore.protocol.manifests import CustomObject, InvalidManifest, Manifest, check_manifest
 from koordcore.state.aggregates import NamespaceState, PodState, PriorityClassState
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koord_manager.domain.admission.config_maps import cautions, check_data, check_slo_config
 from koord_manager.domain.admission.json_object import seen, texts
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.pods.impossible import impossible_requests
@@ -36,13 +33,20 @@ from koord_manager.domain.documents import admitting
 from koord_manager.domain.documents.admitting import Applied
 from koord_manager.domain.documents.apply_custom import apply_custom, delete_custom
 from koord_manager.domain.documents.apply_node import apply_node
+from koord_manager.domain.documents.config_verdict import ConfigVerdict, config_question, judge_config
 
 APPLIED_DIGEST = "koordstream.io/applied-digest"
 """Digest of the manifest of a pod that admission changed, so that applying it again changes nothing."""
 
 
 def decide_apply(
-    view: ManagerView, manifest: Manifest, *, new_uid: str, now: str, options: Options | None = None
+    view: ManagerView,
+    manifest: Manifest,
+    *,
+    new_uid: str,
+    now: str,
+    options: Options | None = None,
+    judged: ConfigVerdict | None = None,
 ) -> Applied:
     """Decide `koord apply` of one manifest: return the facts that mirror its object.
 
@@ -51,13 +55,14 @@ def decide_apply(
     Args:
         manifest: A manifest whose fields have the right types. The rules of its kind are checked after admission.
         now: Creation time of a new object, RFC 3339.
+        judged: The verdict about slo-controller-config, if it was judged before. None: it is judged here.
 
     Raises:
         InvalidManifest: The document is refused.
     """
     options = options or Options()
     try:
-        return _decide(view, manifest, new_uid, now, options)
+        return _decide(view, manifest, new_uid, now, options, judged)
     except InvalidInput as error:
         raise InvalidManifest([error]) from error
     except (RecursionError, OverflowError) as error:
@@ -65,7 +70,9 @@ def decide_apply(
         raise InvalidManifest([InvalidInput(rule, str(error), "document")]) from error
 
 
-def _decide(view: ManagerView, manifest: Manifest, new_uid: str, now: str, options: Options) -> Applied:
+def _decide(
+    view: ManagerView, manifest: Manifest, new_uid: str, now: str, options: Options, judged: ConfigVerdict | None
+) -> Applied:
     if not isinstance(manifest.object, kube.Pod):
         check_manifest(manifest)
     match manifest.object:
@@ -76,7 +83,7 @@ def _decide(view: ManagerView, manifest: Manifest, new_uid: str, now: str, optio
         case kube.Workload() as workload:
             return _apply_workload(view, workload, new_uid, now, options)
         case kube.ConfigMap() as config:
-            return _apply_config(view, config, now, options)
+            return _apply_config(view, config, now, options, judged)
         case kube.Namespace() as namespace:
             state = view.state.of_kind(NamespaceState).get(name_token(namespace.metadata.name))
             ref = AggregateRef("namespace", name_token(namespace.metadata.name))
@@ -217,44 +224,29 @@ def _apply_priority_class(view: ManagerView, priority_class: kube.PriorityClass,
     return _observed(view, ref, event, existed=old is not None, same=old == priority_class)
 
 
-def _apply_config(view: ManagerView, config: kube.ConfigMap, now: str, options: Options) -> Applied:
+def _apply_config(
+    view: ManagerView, config: kube.ConfigMap, now: str, options: Options, judged: ConfigVerdict | None
+) -> Applied:
     meta = config.metadata
     ref = AggregateRef("config", namespaced_token(meta.namespace, meta.name))
+    question = config_question(view, config, options)
     state = view.config(meta.namespace, meta.name)
     old = state.object if state else None
     admitting.keep_identity(meta, old.metadata if old else None, "", now)
-    names = view.admission.names
-    is_slo_config = (meta.namespace, meta.name) == (names.slo_namespace, names.slo_name)
-    warnings = cautions(config.data) if is_slo_config else ()
-    if is_slo_config:
+    warnings: tuple[str, ...] = ()
+    if question is not None:
+        verdict = judged if judged is not None else judge_config(question)
+        warnings = verdict.warnings
         config.data = our_sections(config.data)
-    if old == config:
-        return Applied("unchanged", "", [], warnings=warnings)
-    if is_slo_config:
-        nodes = [
-            NodeLabels(name=name_from_token(token), labels=node.metadata.labels)
-            for token in view.nodes()
-            if (node := view.node(token))
-        ]
-        old_data = old.data if old else {}
-        violations = check_slo_config(config.data, old_data, nodes)
-        if options.enabled("ConfigMapValidatingWebhook"):
-            found = check_data(config.data, old_data, nodes, check_names=options.check_strategy_names)
-            violations += [InvalidInput(f"within rule {each.rule}", each.message, each.field) for each in found]
-        if violations:
-            reasons = {violation.path.partition(".")[0]: violation.sentence() for violation in violations}
+        if verdict.refusal is not None and old != config:
+            reasons = {violation.path.partition(".")[0]: violation.sentence() for violation in verdict.violations}
             event = objects.ConfigRejected(namespace=meta.namespace, name=meta.name, data=config.data, reasons=reasons)
             draft = Draft(ref, event, view.state.last_seq(ref))
-            return Applied("rejected", "", [draft], _with_every_fault(config.data, violations), warnings=warnings)
+            return Applied("rejected", "", [draft], verdict.refusal, warnings=warnings)
+    if old == config:
+        return Applied("unchanged", "", [], warnings=warnings)
     taken = _observed(view, ref, objects.ConfigAccepted(object=config), existed=old is not None, same=False)
     return taken._replace(warnings=warnings)
-
-
-def _with_every_fault(data: Mapping[str, str], violations: list[InvalidInput]) -> InvalidManifest:
-    """Return an error with all violations of a configuration, so that a user can correct them at once."""
-    faults = config_faults(data)
-    told = {fault.path for fault in faults}
-    return InvalidManifest([*faults, *(violation for violation in violations if violation.path not in told)])
 
 
 def _observed(

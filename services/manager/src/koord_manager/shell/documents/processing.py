@@ -14,7 +14,7 @@ from koordcore.events.envelope import Draft, Origin
 from koordcore.events.objects import CustomObjectObserved, PodSpecAdded, PodSpecChanged
 from koordcore.ports.eventlog import Appended, Conflict, Full, Misconfigured, Unavailable, Unsendable
 from koordcore.protocol.manifests import InvalidManifest, Manifest
-from koordcore.protocol.objects import Pod
+from koordcore.protocol.objects import ConfigMap, Pod
 from koordcore.requests.objects import ChangeNode, PatchObject
 from koordcore.service.failpoints import failpoint
 from koordcore.values.timestamps import rfc3339
@@ -22,6 +22,7 @@ from koordcore.values.timestamps import rfc3339
 from koord_manager.domain.admission.quotas.evaluation import quota_to_evaluate
 from koord_manager.domain.documents.admitting import AdmissionRefused, Applied, pod_document
 from koord_manager.domain.documents.apply import Target, decide_apply, decide_delete
+from koord_manager.domain.documents.config_verdict import ConfigVerdict, config_question, judge_config
 from koord_manager.domain.documents.object_changes import decide_change
 from koord_manager.shell.appender import Decision, NotAppended, append_each
 from koord_manager.shell.context import ManagerContext, epoch_of, reached, reason_not_to_decide
@@ -44,6 +45,8 @@ DEFINERS = frozenset(
 """Kinds that later documents depend on; those wait until these are folded."""
 JUDGED_BY_ALL = frozenset(("ElasticQuota",))
 """Kinds that depend on documents of any kind before them: quotas depend on other quotas and on their users."""
+LONG_CONFIG = 16 * 1024
+"""Characters of slo-controller-config from which on it is judged in a thread."""
 REFOLDS = 8
 """Number of refusals of the log after which a document fails (event-bus spec, 4.3)."""
 _FULL = "the log is full ({}): enlarge it (koord bus bootstrap --log-size), or give its servers more disk"
@@ -134,11 +137,12 @@ async def _process_group(context: ManagerContext, works: Sequence[Work]) -> list
     results: list[tuple[Work, Result, Applied, Occasion]] = []
     for work in works:
         # 1. decide
+        judged = await _judged(context, work)
         with context.tracer.span("manager.apply") as span:
             traceparent = span.context.traceparent
             occasion = Occasion(now, traceparent, context.view.state.position, draws=context.new_uid())
             try:
-                applied = _decide(context, work, now, occasion.draws)
+                applied = _decide(context, work, now, occasion.draws, judged)
             except InvalidManifest as refused:
                 _answer(work, _result(work, "refused", errors=field_errors(refused)))
                 if isinstance(refused, AdmissionRefused):
@@ -218,13 +222,30 @@ async def _told(context: ManagerContext, recording: Coroutine[None, None, None])
         context.logger.error("explanation_not_published", error=f"{type(error).__name__}: {error}", exc_info=error)
 
 
-def _decide(context: ManagerContext, work: Work, now: str, new_uid: str) -> Applied:
+async def _judged(context: ManagerContext, work: Work) -> ConfigVerdict | None:
+    """Return the verdict about slo-controller-config, judged in a thread if the text is long; None for all others.
+
+    Only this task applies documents, so the data in force does not change meanwhile.
+    """
+    if not isinstance(work.subject, Manifest) or not isinstance(work.subject.object, ConfigMap):
+        return None
+    config = work.subject.object
+    if sum(len(text) for text in config.data.values()) < LONG_CONFIG:
+        return None
+    question = config_question(context.view, config, context.options)
+    try:
+        return None if question is None else await asyncio.to_thread(judge_config, question)
+    except Exception:  # noqa: BLE001 - the decision meets it again, and answers the document
+        return None
+
+
+def _decide(context: ManagerContext, work: Work, now: str, new_uid: str, judged: ConfigVerdict | None) -> Applied:
     if isinstance(work.subject, Target):
         drafts = decide_delete(context.view, work.subject, context.options)
         return Applied("deleted", "", drafts) if drafts is not None else Applied("not-found", "", [])
     if isinstance(work.subject, ChangeNode | PatchObject):
         return decide_change(context.view, work.subject, new_uid=new_uid, options=context.options)
-    return decide_apply(context.view, work.subject, new_uid=new_uid, now=now, options=context.options)
+    return decide_apply(context.view, work.subject, new_uid=new_uid, now=now, options=context.options, judged=judged)
 
 
 def _result(
