@@ -8,6 +8,8 @@ from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 
 from koord_projector.archive import STORES, Archive, keep_archive
+from koord_projector.comparing.comparison import Streams
+from koord_projector.comparing.runs import Comparisons
 from koord_projector.context import Progress, ProjectorContext, ProjectorMetrics
 from koord_projector.cycle import project_facts
 from koord_projector.pages import Dashboard
@@ -51,7 +53,8 @@ def assemble(shell: Shell[ProjectorSettings], bus: Bus) -> None:
     shell.service.add(Component(name="facts", run=lambda: project_facts(context)))
     shell.service.add(Component(name="head", run=lambda: watch_head(context)))
     if bus.connection is not None:
-        requests = request_server(bus.connection, bus.names, database)
+        comparisons = Comparisons(context, Streams(bus.observations, bus.explanations))
+        requests = request_server(bus.connection, bus.names, database, progress, comparisons)
         shell.service.add(Component(name="requests", run=requests.run))
     for stream, source in (("obs", bus.observations), ("explanations", bus.explanations)):
         archive = Archive(

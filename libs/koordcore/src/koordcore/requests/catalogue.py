@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from koordcore.requests.comparing import CompareRequest, Comparison
 from koordcore.requests.descheduling import (
     AbortMigration,
     DryRunAnswer,
@@ -35,8 +36,16 @@ class StateHash(msgspec.Struct, frozen=True):
     # At this position, 32 hex digits: `koordcore.state.ClusterState.hash()`; of the scheduler, that of its own state,
     # with which it places pods.
     hash: str
+    trouble: str = ""  # Why the fold has stopped; "" while it runs
 
 
+PROJECTOR_COMPARE: Final = Endpoint(
+    service="projector",
+    verb="compare",
+    request=CompareRequest,
+    answer=Comparison,
+    summary="Compare the tables with the log, for `koord verify`. Repeated until it is done. Nothing is changed.",
+)
 PROJECTOR_STATE_HASH: Final = Endpoint(
     service="projector",
     verb="state_hash",
@@ -116,6 +125,7 @@ DESCHEDULER_NOTE_DRY_RUN: Final = WorkQueue(
 
 ENDPOINTS: Final[tuple[Endpoint[Any, Any], ...]] = (
     PROJECTOR_STATE_HASH,
+    PROJECTOR_COMPARE,
     SCHEDULER_STATE_HASH,
     SCHEDULER_FIT,
     MANAGER_STATE_HASH,

@@ -1,17 +1,22 @@
 """`koord verify`: compare the states of the running services with states rebuilt from the log.
 
-First the manager and the projector are asked for their hashes until both stand at one position. Then the log is folded
-from its first event, or from a snapshot of the archive, to that position.
+First the manager and the projector are asked for their hashes until both stand at one position, and have the facts that
+the log had at the begin. Then the log is folded from its first event, or from a snapshot of the archive, to that
+position.
 
 If the log is written without a pause, both never stop at one position. Then each is compared with the rebuilt state at
 its own position. One fold passes through both positions, so all three agree exactly if both comparisons hold.
+
+At last the projector compares the tables that people read with the log (`koord_projector.comparing`).
 
 The scheduler has a state of its own, with which it places pods. It is compared with two folds of the log: from the
 first event (or a snapshot of the archive), and from its own newest snapshot, from which a successor would start.
 """
 
 import asyncio
+import re
 import time
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -22,11 +27,13 @@ from koordcore.bus.read.replicas import CopyDigest, difference, losses, read_cop
 from koordcore.ports.snapshots import Snapshot, SnapshotStore
 from koordcore.requests.catalogue import (
     MANAGER_STATE_HASH,
+    PROJECTOR_COMPARE,
     PROJECTOR_STATE_HASH,
     SCHEDULER_STATE_HASH,
     StateHash,
     StateHashRequest,
 )
+from koordcore.requests.comparing import CompareRequest, Comparison
 from koordcore.requests.endpoint import Endpoint
 from koordcore.state.allocation_rules import broken_rules
 
@@ -43,6 +50,8 @@ if TYPE_CHECKING:
 TRIES_SECONDS: Final = 10.0
 """Time in which one common position is searched."""
 PAUSE_SECONDS: Final = 0.05
+TIMEOUT_SECONDS: Final = 600.0
+"""A log of 300,000 facts takes about a minute on two cores."""
 ANSWER_SECONDS: Final = 30.0
 """Longest time of one request to the manager."""
 SCHEDULER_FOLD: Final = "scheduler"
@@ -54,6 +63,7 @@ class FoldPosition(NamedTuple):
 
     position: int
     hash: str
+    trouble: str = ""  # Why its fold has stopped; "" while it runs
 
 
 class SchedulerFoldState(Foldable, Protocol):
@@ -91,11 +101,34 @@ class Verification:
     projector: FoldPosition  # Position and hash of the projector's rows
     folded: Folded  # The rebuilt state, with its hash at both positions
     scheduler: SchedulerVerification | None = None  # The same for the scheduler's own state; None if it was not asked
+    head: int = 0  # Position of the newest fact of the log at the begin
+    tables: Comparison | None = None  # The tables of the projector, compared with the log; None if it was not asked
 
     @property
     def position(self) -> int:
         """The later one of the two compared positions, or the common one if both stood at one position."""
         return max(self.live.position, self.projector.position)
+
+    @property
+    def behind(self) -> list[str]:
+        """A sentence for each service that does not have the facts that the log had at the begin."""
+        folds = {"manager": self.live, "projector": self.projector}
+        if self.scheduler is not None:
+            folds["scheduler"] = self.scheduler.live
+        return [
+            f"compared up to {fold.position} of {self.head}; {name} {fold.trouble or 'is behind'}"
+            for name, fold in folds.items()
+            if fold.position < self.head
+        ]
+
+    @property
+    def differing_tables(self) -> list[str]:
+        """A sentence for each table of the projector that is not what the log gives."""
+        if self.tables is None:
+            return []
+        if self.tables.trouble:
+            return [f"the tables of the projector could not be compared: {self.tables.trouble}"]
+        return [f"{each.table}: {each.difference}" for each in self.tables.tables if each.difference]
 
     @property
     def equal(self) -> bool:
@@ -126,24 +159,57 @@ async def verify_now(
     seconds: float,
     whole: bool = True,
     scheduler: FoldSource[S] | None = None,
+    tables: bool = False,
 ) -> Verification:
     """Compare the states of the services with states rebuilt from the log.
 
     Args:
         manager: Base URL of the manager; "": the leading one is asked over the log.
-        seconds: Real time that manager and projector may take to answer.
+        seconds: Real time after which the call fails.
         whole: Whether to fold the log from its first event. Otherwise, a snapshot of the archive is used if one fits.
         scheduler: The fold of the scheduler, to compare its state as well; None: it is not asked.
+        tables: Whether the projector compares its tables with the log.
 
     Raises:
-        LogTrouble: A service does not answer.
+        LogTrouble: A service does not answer, the log is shorter than what a service has folded, or the time is over.
     """
-    live, rows = await _fold_positions(bus, manager, seconds)
-    marks = (live.position, rows.position)
-    state = None if whole else await archived_cluster(bus, min(marks))
-    folded = await fold_to(bus.events, max(marks), state=state, marks=marks)
-    compared = None if scheduler is None else await _verify_scheduler(bus, scheduler, seconds, whole=whole)
-    return Verification(live=live, projector=rows, folded=folded, scheduler=compared)
+    try:
+        async with asyncio.timeout(seconds):
+            head = await bus.events.head()
+            live, rows = await _fold_positions(bus, manager, seconds, head.last_seq)
+            marks = (live.position, rows.position)
+            end = (await bus.events.head()).last_seq
+            if max(marks) > end:
+                who, ahead = ("manager", live) if live.position == max(marks) else ("projector", rows)
+                raise LogTrouble(f"the log ends at {end}, and the {who} has folded facts up to {ahead.position}")
+            state = None if whole else await archived_cluster(bus, min(marks))
+            folded = await fold_to(bus.events, max(marks), state=state, marks=marks)
+            compared = None if scheduler is None else await _verify_scheduler(bus, scheduler, seconds, whole=whole)
+            found = await _compared_tables(bus, seconds) if tables else None
+    except TimeoutError as error:
+        raise LogTrouble(f"the states were not compared within {seconds:g} s (--timeout)") from error
+    return Verification(live=live, projector=rows, folded=folded, scheduler=compared, head=head.last_seq, tables=found)
+
+
+async def _compared_tables(bus: "Bus", seconds: float) -> Comparison:
+    """Let the projector compare its tables with the log, and wait until it is done.
+
+    Raises:
+        LogTrouble: The projector does not answer in this time.
+    """
+    from koordcore.bus.client.connection import NoAnswer
+    from koordcore.bus.work.requests import RequestFailed, ask
+
+    assert bus.connection is not None, "the bus of a server has a connection"
+    run = CompareRequest(str(uuid.uuid4()))
+    try:
+        while True:
+            # An id of its own for each request: an equal one would get the answer of the first.
+            found = await ask(bus.connection, bus.names, PROJECTOR_COMPARE, run, seconds=seconds)
+            if found.is_done:
+                return found
+    except (NoAnswer, RequestFailed) as error:
+        raise LogTrouble(f"projector: {error}") from error
 
 
 async def _verify_scheduler(bus: "Bus", source: FoldSource[S], seconds: float, *, whole: bool) -> SchedulerVerification:
@@ -209,7 +275,7 @@ async def _leader_position(bus: "Bus", endpoint: Endpoint[StateHashRequest, Stat
         answer = await ask(bus.connection, bus.names, endpoint, StateHashRequest(), seconds=max(PAUSE_SECONDS, seconds))
     except (NoAnswer, RequestFailed) as error:
         raise LogTrouble(f"{endpoint.service}: {error}") from error
-    return FoldPosition(answer.position, answer.hash)
+    return FoldPosition(answer.position, answer.hash, answer.trouble)
 
 
 async def projector_position(bus: "Bus", seconds: float, *, waits: bool = True) -> FoldPosition:
@@ -235,11 +301,13 @@ async def projector_position(bus: "Bus", seconds: float, *, waits: bool = True) 
         )
     except (NoAnswer, RequestFailed) as error:
         raise LogTrouble(f"projector: {error}") from error
-    return FoldPosition(rows.position, rows.hash)
+    return FoldPosition(rows.position, rows.hash, rows.trouble)
 
 
-async def _fold_positions(bus: "Bus", manager: str, seconds: float) -> tuple[FoldPosition, FoldPosition]:
-    """Position and hash of the manager, and of the projector; both at the same position if possible."""
+async def _fold_positions(bus: "Bus", manager: str, seconds: float, head: int) -> tuple[FoldPosition, FoldPosition]:
+    """Position and hash of the manager, and of the projector; both at the same position if possible, and at least at
+    `head`.
+    """
     began = time.monotonic()
     async with httpx.AsyncClient(
         timeout=min(seconds, ANSWER_SECONDS), trust_env=False, headers=authorization(), verify=tls_context()
@@ -252,9 +320,22 @@ async def _fold_positions(bus: "Bus", manager: str, seconds: float) -> tuple[Fol
                 if manager
                 else await _leader_position(bus, MANAGER_STATE_HASH, began + seconds - time.monotonic())
             )
-            if live.position == rows.position or time.monotonic() - began > min(TRIES_SECONDS, seconds):
+            is_common = live.position == rows.position >= head
+            if is_common or time.monotonic() - began > min(TRIES_SECONDS, seconds / 2):
+                if live.position < head and manager:
+                    live = live._replace(trouble=await _trouble(client, manager))
                 return live, rows
             await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def _trouble(client: httpx.AsyncClient, manager: str) -> str:
+    """Return why a manager that is behind is not ready, for example because its fold has halted; "" if it is ready."""
+    try:
+        answer = await client.get(f"{manager}/readyz", params={"verbose": ""})
+    except httpx.HTTPError:
+        return ""
+    found = re.search(r"halted before[^\n]*", answer.text)
+    return "" if answer.is_success else (found[0] if found else answer.text.strip().splitlines()[-1])
 
 
 async def _fold_position(client: httpx.AsyncClient, who: str, url: str, deadline: float) -> FoldPosition:
@@ -279,7 +360,7 @@ async def _fold_position(client: httpx.AsyncClient, who: str, url: str, deadline
 
 
 def verify(
-    seconds: Annotated[float, typer.Option("--timeout", help="Give up after so many seconds.")] = 60.0,
+    seconds: Annotated[float, typer.Option("--timeout", help="Give up after so many seconds.")] = TIMEOUT_SECONDS,
     replicas: Annotated[
         bool, typer.Option("--replicas", help="Compare only the copies of the log that the NATS servers hold.")
     ] = False,
@@ -293,6 +374,10 @@ def verify(
     With KOORD_ARCHIVE, the state is rebuilt from the nearest snapshot of the archive, and the output names its
     position. The job that archives facts has folded it from the first fact on.
 
+    Then the projector compares its tables with the log: `events` row by row, those that are folded from facts with a
+    fold of its own, reports and explanations with the messages that their streams still have. The output lists the
+    tables, how many rows were compared, and which ones were not.
+
     Then check the allocations of every node: each exclusive CPU and each virtual function has one holder, and no more
     of a device or a reservation is taken than there is. Pods that other schedulers bound count with their annotations.
 
@@ -300,7 +385,8 @@ def verify(
     that changed on the disk of one server are found. Elsewhere than on the embedded stack, KOORD_NATS_SEED must be the
     key of the user `auditor`.
 
-    Exit status 0 if the hashes are equal and no rule is broken, 1 otherwise or if a service does not answer.
+    Exit status 0 if the hashes and tables are equal and no rule is broken. 1 otherwise, also if a service does not
+    answer, or if a fold has halted or is behind the log.
 
     Examples:
 
@@ -326,14 +412,26 @@ def verify(
             *_scheduler_rows(found.scheduler),
         ],
     )
+    if found.tables is not None and not found.tables.trouble:
+        show_table(
+            ["table", "rows", "", "not compared"],
+            [
+                [each.table, each.rows, "DIFFERENT" if each.difference else "equal", each.left_out or "-"]
+                for each in found.tables.tables
+            ],
+        )
     if not found.equal:
         fail(f"the folds differ at position {_where_different(found)}")
+    if found.differing_tables:
+        fail("; ".join(found.differing_tables))
     broken = broken_rules(found.folded.state)
     for node, violations in broken.items():
         for violation in violations:
             console.print(f"node {node}: {violation.sentence()}", style="red")
     if broken:
         fail(f"the allocations of {len(broken)} nodes break a rule")
+    if found.behind:
+        fail("; ".join(found.behind))
     rate = found.folded.events_per_second
     console.print(f"equal; {found.folded.events:,} events folded at {rate:,.0f} events/s", style="green")
 
@@ -390,4 +488,5 @@ async def _verify(seconds: float, *, whole: bool) -> Verification:
             seconds=seconds,
             whole=whole,
             scheduler=scheduler_source(),
+            tables=True,
         )

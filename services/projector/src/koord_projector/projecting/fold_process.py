@@ -18,6 +18,8 @@ import msgspec
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.registry import UnreadableEvent
 
+from koord_projector.comparing.digests import Digests, FoldedDigests
+from koord_projector.comparing.tables import folded_tables
 from koord_projector.fold.projection import AUDITED_KINDS, Projection
 from koord_projector.store.copytext import SCHEMA_MAX
 from koord_projector.store.database import REFUSED
@@ -37,6 +39,9 @@ _encode = msgspec.msgpack.Encoder().encode
 class Order(msgspec.Struct, frozen=True):
     dsn: str  # Address of Postgres, as libpq reads it. It is a secret, so it is no argument of the process.
     skips: list[int]  # Positions of facts that are skipped if they cannot be read
+    # Snapshot of Postgres whose tables are compared with the fold; "": the rows of the fold become new tables.
+    snapshot: str = ""
+    end: int = 0  # Position up to which facts were dropped from the compared tables
 
 
 class SentFact(StoredEvent, frozen=True, gc=False, array_like=True):
@@ -60,6 +65,8 @@ class Folded(msgspec.Struct, frozen=True):
     skipped: list[int]  # Positions of the skipped facts
     # Reason why there are no rows: Postgres refuses one, or the fold of a fact fails. "" if they are committed.
     refused: str = ""
+    found: Digests = {}  # Digests of the compared tables
+    expected: Digests = {}  # Digests that the fold gives
 
 
 class _FoldFails(Exception):
@@ -91,6 +98,8 @@ async def fold(facts: asyncio.StreamReader) -> Folded:
         WRITE_ERRORS: Postgres is unavailable.
     """
     order = msgspec.msgpack.decode(await read_message(facts), type=Order)
+    if order.snapshot:
+        return await _compare(order, facts)
     projection, skips, skipped = Projection(), frozenset(order.skips), list[int]()
     rows = await ShadowRows.open(order.dsn)
     try:
@@ -108,6 +117,27 @@ async def fold(facts: asyncio.StreamReader) -> Folded:
     finally:
         await rows.close()
     return Folded(projection.position, projection.event_id, skipped)
+
+
+async def _compare(order: Order, facts: asyncio.StreamReader) -> Folded:
+    """As `fold`, but compare the rows of the fold with tables. Facts of `order.skips` are skipped in any case."""
+    projection, skips, expected = Projection(), frozenset(order.skips), FoldedDigests(order.end)
+    taken = 0
+    try:
+        while events := _decode_facts(await read_message(facts)):
+            for event in events:
+                if event.seq in skips:
+                    projection.skip(event)
+                elif not await _apply(projection, [event], skips, []):
+                    return Folded(projection.position, "", [], refused=f"fact {event.seq} cannot be read")
+            if projection.position - taken >= _ROWS_AFTER:
+                expected.add(projection.take_history())
+                taken = projection.position
+    except _FoldFails as error:
+        return Folded(projection.position, "", [], refused=str(error))
+    expected.add(projection.take_rest())
+    found = await folded_tables(order.dsn, order.snapshot, order.end)
+    return Folded(projection.position, projection.event_id, [], found=found, expected=expected.finish())
 
 
 async def _apply(projection: Projection, events: Sequence[StoredEvent], skips: Set[int], skipped: list[int]) -> bool:
@@ -187,10 +217,13 @@ class FoldProcess:
 
 
 @asynccontextmanager
-async def fold_process(dsn: str, skips: Set[int]) -> AsyncGenerator[FoldProcess]:
+async def fold_process(dsn: str, skips: Set[int], snapshot: str = "", end: int = 0) -> AsyncGenerator[FoldProcess]:
     """Start a process that folds. It is killed at the end of the block if it still runs.
 
-    `skips`: positions of facts that are skipped if they cannot be read.
+    Args:
+        skips: Positions of facts that are skipped if they cannot be read.
+        snapshot: Snapshot of Postgres whose tables are compared with the fold; "": it writes new tables.
+        end: Position up to which facts were dropped from the compared tables.
     """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "koord_projector.projecting.fold_process"),
@@ -202,7 +235,7 @@ async def fold_process(dsn: str, skips: Set[int]) -> AsyncGenerator[FoldProcess]
         running = FoldProcess(process)
         assert process.stdin is not None, "it is a pipe"
         process.stdin.transport.set_write_buffer_limits(_SENT_AHEAD_BYTES)
-        await running.begin(Order(dsn, sorted(skips)))
+        await running.begin(Order(dsn, sorted(skips), snapshot, end))
         yield running
     finally:
         with suppress(ProcessLookupError):

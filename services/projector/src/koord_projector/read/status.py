@@ -7,13 +7,15 @@ import msgspec
 from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.names import BusNames
 from koordcore.bus.work.endpoints import EndpointServer, Refusal
-from koordcore.requests.catalogue import PROJECTOR_STATE_HASH, StateHash, StateHashRequest
+from koordcore.requests.catalogue import PROJECTOR_COMPARE, PROJECTOR_STATE_HASH, StateHash, StateHashRequest
 from koordcore.requests.endpoint import ErrorCode
 from koordcore.state.cluster import combine_digests
 from koordcore.values.timestamps import rfc3339
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from koord_projector.comparing.runs import Comparisons
+from koord_projector.context import Progress
 from koord_projector.read.endpoint import Query, Reading
 from koord_projector.read.moments import resolve
 from koord_projector.store.database import READ_ERRORS, Database, first_line
@@ -101,16 +103,20 @@ def _digest(kind: str, id_: str, state: str) -> int:
     return int.from_bytes(hashlib.blake2b(f"{kind}.{id_}\n{state}".encode(), digest_size=16).digest(), "big")
 
 
-def request_server(connection: BusConnection, names: BusNames, database: Database) -> EndpointServer:
+def request_server(
+    connection: BusConnection, names: BusNames, database: Database, progress: Progress, comparisons: Comparisons
+) -> EndpointServer:
     """Answers requests on the bus (`koordcore.requests.catalogue`) from the rows in Postgres."""
 
     async def state_hash(_request: StateHashRequest) -> StateHash:
         try:
             async with database.reading() as reading:
-                return await aggregates_hash(reading)
+                found = await aggregates_hash(reading)
+            return StateHash(found.position, found.hash, progress.trouble)
         except READ_ERRORS as error:
             raise Refusal(ErrorCode.UNAVAILABLE, f"Postgres is away: {first_line(error)}") from error
 
     server = EndpointServer(connection, names, workers=1)
     server.serve(PROJECTOR_STATE_HASH, state_hash)
+    server.serve(PROJECTOR_COMPARE, comparisons.answer)
     return server

@@ -137,6 +137,16 @@ def event_line(event: envelope.StoredEvent, reached_ns: int) -> bytes:
     return f"{event.seq}\t{line}\t".encode("utf-8", "replace") + escape_bytes(event.body) + b"\t%d\n" % reached_ns
 
 
+def canonical_event_line(event: envelope.StoredEvent, reached_ns: int) -> bytes:
+    """As `event_line`, with numbers as Postgres writes them, also if a writer sent them with zeros before."""
+    usual = event.header_texts()
+    if usual is not None and any(
+        each[:1] == "0" and len(each) > 1 for each in (usual.schema, usual.epoch, usual.based_on)
+    ):
+        event = event.with_parsed_headers()
+    return event_line(event, reached_ns)
+
+
 def aggregate_line(row: AggregateRow) -> bytes:
     life = f"\t{row.life.from_seq}\t{row.life.events}\n".encode()
     return f"{row.ref.kind}\t{escape(row.ref.id)}\t{row.seq}\t".encode() + escape_bytes(row.state) + life
@@ -209,11 +219,11 @@ def node_lines(changes: Sequence[NodeChange]) -> bytes:
         (data.count(b","), data.count(b"["), data.count(b"]")) == (rows * columns - 1, 2 * rows + 1, 2 * rows + 1)
     ) and b"\\" not in data
     if not has_usual_texts or _LONG_NUMBER in data.translate(_DIGITS_AS_0):
-        return b"".join(map(_node_line, changes))
+        return b"".join(map(node_line, changes))
     return data.replace(b"]],[", b"\n").translate(_COMMA_AS_TAB, b'"[]') + b"\n"
 
 
-def _node_line(change: NodeChange) -> bytes:
+def node_line(change: NodeChange) -> bytes:
     return line_of((change.seq, change.token, *msgspec.structs.astuple(change.figures)))
 
 

@@ -1,0 +1,1 @@
+"""Compare the tables with what folding the log gives. Read `comparison` first."""
