@@ -1,7 +1,8 @@
 """The agent's file of facts and desired states is damaged: what it still has is what was stored.
 
 A fact or a desired state that was stored is still there, or is left out with a word, or the whole file was set aside,
-which the agent says at its start. Nothing is there with another content.
+which the agent says at its start. Nothing is there with another content. A start of a pod that it has forgotten is
+published again.
 """
 
 import random
@@ -36,7 +37,6 @@ class Content:
         try:
             self.facts = [(fact.ref, tuple(sorted(fact.headers.items())), fact.body) for fact in store.facts()]
             self.desired, self.problems = store.desired(0, 1e12)
-            self.announced = {node: frozenset(uids) for node, uids in store.announced().items()}
         finally:
             store.close()
 
@@ -63,7 +63,6 @@ def require_nothing_false(folder: Path, before: Content, what: str) -> None:
     assert after.facts == before.facts, f"{what}: facts differ, and nothing was said"
     assert all(before.desired[node] == value for node, value in after.desired.items()), what
     assert len(after.desired) + len(after.problems) == NODES, what
-    assert after.announced == before.announced, f"{what}: announced pods differ, and nothing was said"
 
 
 @pytest.mark.parametrize("fault", ON_ONE_FILE)

@@ -10,6 +10,7 @@ Source: event-bus spec, 3.3 (bounded on-disk queue), 4.3.
 """
 
 import asyncio
+import hashlib
 import secrets
 import sqlite3
 from collections import deque
@@ -44,8 +45,13 @@ from koordcore.values import codec
 _FACTS = """
 create table if not exists fact (
     id integer primary key autoincrement, kind text, token text, headers blob, body blob);
+create table if not exists fact_digest (id integer primary key, digest text);
+create trigger if not exists fact_deleted after delete on fact begin
+    delete from fact_digest where id = old.id;
+end;
 """
 
+_Row = tuple[str, str, bytes, bytes]  # Kind, token, headers and body of a fact in the table `fact`
 SealedFact = tuple[AggregateRef, dict[str, str], bytes]  # Aggregate, headers and encoded body of a fact
 
 
@@ -114,11 +120,10 @@ class FactFile:
         """Add facts to the queue, within a transaction of the caller."""
         added: list[QueuedFact] = []
         for ref, headers, body in facts:
-            cursor = self._db.execute(
-                "insert into fact (kind, token, headers, body) values (?, ?, ?, ?)",
-                (ref.kind, ref.id, codec.encode(headers), body),
-            )
+            row = (ref.kind, ref.id, codec.encode(headers), body)
+            cursor = self._db.execute("insert into fact (kind, token, headers, body) values (?, ?, ?, ?)", row)
             assert cursor.lastrowid is not None, "an insert has a row id"
+            self._set_digest(cursor.lastrowid, row)
             added.append(QueuedFact(cursor.lastrowid, ref, headers, body))
         return added
 
@@ -129,10 +134,10 @@ class FactFile:
             NotStored: The disk refused.
         """
         _, headers, body = instead
+        row = (fact.ref.kind, fact.ref.id, codec.encode(headers), body)
         with self.transaction():
-            self._db.execute(
-                "update fact set headers = ?, body = ? where id = ?", (codec.encode(headers), body, fact.id)
-            )
+            self._db.execute("update fact set headers = ?, body = ? where id = ?", (*row[2:], fact.id))
+            self._set_digest(fact.id, row)
         return QueuedFact(fact.id, fact.ref, headers, body)
 
     @contextmanager
@@ -157,10 +162,15 @@ class FactFile:
     def close(self) -> None:
         self._db.close()
 
+    def _set_digest(self, id_: int, row: _Row) -> None:
+        self._db.execute("insert or replace into fact_digest values (?, ?)", (id_, _digest_of(row)))
+
     def _of_folder(self, folder: Path, name: str) -> sqlite3.Connection:
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / name
         try:
+            if file.exists() and not file.stat().st_size:
+                raise sqlite3.DatabaseError("the file is empty")
             return self._open(file)
         except sqlite3.OperationalError:
             raise  # full, locked, not allowed: the file itself is sound
@@ -182,10 +192,37 @@ class FactFile:
             (verdict,) = db.execute("pragma quick_check(1)").fetchone()
             if verdict != "ok":
                 raise sqlite3.DatabaseError(verdict)
+            _require_unchanged(db)
         except sqlite3.DatabaseError:
             db.close()
             raise
         return db
+
+
+def _digest_of(row: _Row) -> str:
+    """Return the digest of a row of the table `fact`, without its id. SQLite itself does not notice changed bytes."""
+    kind, token, headers, body = row
+    hasher = hashlib.blake2b(f"{kind}.{token}\n{len(headers)}\n".encode(), digest_size=16)
+    hasher.update(headers)
+    hasher.update(body)
+    return hasher.hexdigest()
+
+
+def _require_unchanged(db: sqlite3.Connection) -> None:
+    """Compare each fact with its digest. A fact of an earlier version has none.
+
+    Raises:
+        sqlite3.DatabaseError: A fact is not the one that was stored.
+    """
+    rows = db.execute("select id, kind, token, headers, body, digest from fact left join fact_digest using (id)")
+    for id_, kind, token, headers, body, digest in rows:
+        is_text = isinstance(kind, str) and isinstance(token, str)
+        is_row = is_text and isinstance(headers, bytes) and isinstance(body, bytes)
+        if not is_row or digest not in (None, _digest_of((kind, token, headers, body))):
+            raise sqlite3.DatabaseError(f"fact {id_} has changed on the disk")
+    (more,) = db.execute("select count(*) from fact_digest where id not in (select id from fact)").fetchone()
+    if more:
+        raise sqlite3.DatabaseError(f"{more} facts are missing")
 
 
 def _fact(row: Any) -> QueuedFact:
