@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import httpx
 from koordcore.events import CATALOGUE
+from koordcore.events.objects import PodSpecDeleted
 from koordctl.access.log import LogTrouble, open_log
 from koordctl.demo.invariants import Audit
 from support.rolling_restart import pod_manifest
@@ -65,6 +66,10 @@ class Load:
         """Delete as many live pods as a request submits."""
         names = rng.sample(sorted(self.live), min(PER_REQUEST, len(self.live)))
         self.live.difference_update(names)
+        await self.delete_named(names)
+
+    async def delete_named(self, names: Sequence[str]) -> None:
+        """Delete pods."""
         await self.send("/v1/delete", [{"kind": "Pod", "namespace": "default", "name": name} for name in names])
 
     async def run(self, rng: random.Random, pods_per_second: float, stop: asyncio.Event) -> None:
@@ -92,6 +97,7 @@ class Watched:
         audit: The invariants of all facts so far.
         ids: Id of the fact at each position.
         submitted: Names of all pods that were ever added.
+        deleted: Names of all pods that were ever deleted.
     """
 
     def __init__(self, var: Path | None = None) -> None:
@@ -100,6 +106,7 @@ class Watched:
         self.ids: dict[int, str] = {}
         self.position = 0
         self.submitted: set[str] = set()
+        self.deleted: set[str] = set()
 
     async def catch_up(self) -> bool:
         """Read the facts up to the end of the log. Return False if the log does not answer now."""
@@ -114,11 +121,18 @@ class Watched:
                         self.audit.see(stored, event)
                         if stored.type == "PodSpecAdded":
                             self.submitted.add(self.audit.name_of(stored.ref.id))
+                        elif isinstance(event, PodSpecDeleted):
+                            self.deleted.add(f"{event.namespace}/{event.name}")
                         self.ids[stored.seq] = stored.event_id
                         self.position = stored.seq
         except LogTrouble:
             return False
         return True
+
+    @property
+    def alive(self) -> set[str]:
+        """Names of the pods that are there."""
+        return {self.audit.name_of(uid) for uid in self.audit.live_pods()}
 
     async def lost(self) -> list[str]:
         """Read the whole log again: a sentence for each position that has another fact than before, or none.

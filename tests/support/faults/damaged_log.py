@@ -26,12 +26,12 @@ from koordcore.bus.setup.streams import MIB, streams
 from koordcore.embedded.errors import EmbeddedError
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig
-from koordcore.ports.eventlog import Misconfigured
+from koordcore.ports.eventlog import LogHead, Misconfigured
 from support.bus.bus_worlds import SMALL
 from support.bus.nats_cluster import NatsCluster
 from support.faults.block_files import blocks_of, forget_index, messages_of
 from support.faults.facts import Truth, Writer
-from support.faults.folds import FOLLOWER, Fold, Outcome, Verdict, stopped, together
+from support.faults.folds import FOLD, FOLLOWER, Fold, Outcome, Verdict, stopped, together
 from support.until import DEADLINE_SECONDS, until
 
 NAMES: Final = BusNames("faults")
@@ -40,6 +40,7 @@ SIZES: Final = replace(SMALL, ev=30 * MIB)
 _BLOCKS: Final = 3
 _STOPPED_SERVER: Final = "the server"
 FROM_ZERO: Final = "from zero"
+_RESTARTED: Final = "restarted"
 _COPIES: Final = "comparison of copies"
 _SILENT_SECONDS: Final = 3.0
 _ANSWER_SECONDS: Final = 10.0
@@ -148,8 +149,10 @@ async def prepare(folder: Path, replicas: int) -> Prepared:
                 await servers.start()
                 copied = True
         await writer.write(20)
-        await until(lambda: fold.runner.position == truth.last)
-        await until(lambda: _newest_snapshot(bus))
+        # The newest snapshot has all facts, so that it tells when the log loses some of them.
+        while truth.last not in await bus.snapshots.sequences(FOLD):
+            await writer.write(1)
+            await fold.reaches(truth.last, DEADLINE_SECONDS)
         await fold.end()
     finally:
         await connection.drain_and_close()
@@ -181,11 +184,13 @@ class Result:
     """What came of a case: the verdicts of each moment, in order."""
 
     moments: list[tuple[str, list[Verdict]]] = field(default_factory=list[tuple[str, list[Verdict]]])
+    # Those who cannot know, at the last moment, that the log has lost its tail: they never had the lost facts.
+    unaware: set[str] = field(default_factory=lambda: {FROM_ZERO, _COPIES})
 
     @property
     def outcome(self) -> Outcome:
         """The worst outcome of all moments."""
-        outcomes = [together(verdicts, unaware={FROM_ZERO, _COPIES}) for _, verdicts in self.moments]
+        outcomes = [together(verdicts, unaware=self.unaware) for _, verdicts in self.moments]
         worst = (Outcome.WRONG, Outcome.SILENT, Outcome.WORDLESS, Outcome.STOPPED)
         return next((found for found in worst if found in outcomes), Outcome.EQUAL)
 
@@ -333,15 +338,21 @@ class _Case:
         return False
 
     async def _look(self, moment: str) -> None:
-        head = await self._head()
-        others = [Fold("restarted", self._bus), Fold(FROM_ZERO, self._bus, snapshots=False)]
+        bounds = await self._bounds()
+        head = bounds.last_seq if bounds is not None else None
+        if head is not None and await self._newest_snapshot() < min(self._truth.rewritten, default=head + 1):
+            self.result.unaware.add(_RESTARTED)
+        others = [Fold(_RESTARTED, self._bus), Fold(FROM_ZERO, self._bus, snapshots=False)]
         verdicts = await asyncio.gather(*(fold.judge(self._truth, head) for fold in (self._live, *others)))
-        self.result.moments.append((moment, [*verdicts, *await self._copies(head)]))
+        self.result.moments.append((moment, [*verdicts, *await self._copies()]))
         for fold in others:
             await fold.end()
 
-    async def _copies(self, head: int | None) -> list[Verdict]:
-        """What a comparison of the servers' copies says: each fact that a copy lacks must be named."""
+    async def _copies(self) -> list[Verdict]:
+        """What a comparison of the servers' copies says: each fact that a copy lacks must be named.
+
+        It knows nothing of the facts before the first position and behind the last one.
+        """
         try:
             copies = await read_copies(self._connection, NAMES.ev, NAMES.prefix("ev"), silent_seconds=_SILENT_SECONDS)
         except (ApiError, Misconfigured, NoAnswer) as error:
@@ -349,14 +360,18 @@ class _Case:
         said = losses(copies) or difference(copies)
         if said:
             return [Verdict(_COPIES, Outcome.STOPPED, said)]
-        whole = head is not None and all(copy.messages == head for copy in copies)
-        outcome = Outcome.EQUAL if whole else Outcome.WRONG
-        return [Verdict(_COPIES, outcome, f"{[copy.messages for copy in copies]} messages, the log ends at {head}")]
+        bounds = await self._bounds()  # afterwards: a server may notice by the reading that its first block is gone
+        size = None if bounds is None else bounds.last_seq - bounds.first_seq + 1
+        outcome = Outcome.EQUAL if all(copy.messages == size for copy in copies) else Outcome.WRONG
+        return [Verdict(_COPIES, outcome, f"{[copy.messages for copy in copies]} messages, bounds {bounds}")]
 
-    async def _head(self) -> int | None:
+    async def _newest_snapshot(self) -> int:
+        return max(await self._bus.snapshots.sequences(FOLD), default=0)
+
+    async def _bounds(self) -> LogHead | None:
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
-                return (await self._bus.events.head()).last_seq
+                return await self._bus.events.head()
         except (NoAnswer, Misconfigured, TimeoutError):
             return None
 
@@ -370,7 +385,3 @@ async def _connected(urls: tuple[str, ...]) -> BusConnection:
 async def _declare(connection: BusConnection, replicas: int) -> None:
     """Declare the streams as each start of an installation does."""
     await bootstrap(connection, streams(NAMES, replicas=replicas, sizes=SIZES))
-
-
-async def _newest_snapshot(bus: Bus) -> bool:
-    return len(await bus.snapshots.sequences("manager")) >= 2

@@ -22,7 +22,7 @@ PATIENCE_SECONDS: Final = 25.0
 """Time in which a fold must be ready, or say why it is not."""
 SETTLING_SECONDS: Final = 3.0
 """Time that a ready fold gets to notice what is wrong, beyond the time of its own checks."""
-FOLLOWER: Final = FollowerSettings(heartbeat_seconds=0.3, silence_seconds=1.2, request_seconds=3, went_back_seconds=2.0)
+FOLLOWER: Final = FollowerSettings(silence_seconds=1.2, went_back_seconds=2.0, idle_seconds=1.0)
 SOURCE: Final = FoldSource(ClusterState, ClusterState.restore, schema_fingerprint())
 
 

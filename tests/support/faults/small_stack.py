@@ -50,8 +50,7 @@ class SmallStack:
         async def all_placed() -> bool:
             if not await watched.catch_up():
                 return False
-            audit = watched.audit
-            return not audit.findings(()).pending and {audit.name_of(uid) for uid in audit.live_pods()} == names
+            return not watched.audit.findings(()).pending and watched.alive == names
 
         await until(all_placed, "every live pod is placed", seconds=PATIENCE_SECONDS, every=0.2)
 
