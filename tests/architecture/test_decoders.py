@@ -19,7 +19,7 @@ OURS: Final = {
     "koordcore/bus/setup/bootstrap.py": "answers of the NATS server",
     "koordcore/bus/setup/installation.py": "a file that the installation wrote",
     "koordcore/bus/setup/issuing.py": "the issuer's own file, and a token of some kB that it checks",
-    "koordcore/bus/setup/moving.py": "answers of the NATS server",
+    "koordcore/bus/setup/moving.py": "a file that the installation wrote",
     "koordctl/access/clients.py": "answers of our services",
     "koordctl/access/credentials.py": "a file that the login wrote",
     "koordctl/installation/tokens.py": "a token of the user himself",
