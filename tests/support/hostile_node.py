@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 from koordcore.bus.client.wire import encode_headers
-from koordcore.bus.read.feed import EventHeaders
+from koordcore.bus.read.event_headers import EventHeaders
 from koordcore.events.envelope import AggregateRef, StoredEvent
 from support.mutations import STRANGE_TEXTS, damaged, mutated
 

@@ -11,7 +11,7 @@ from koord_projector.projecting import fold_process
 from koord_projector.projecting.fold_process import as_sent
 from koord_projector.store.copytext import SCHEMA_MAX, event_line, line_of, node_lines
 from koordcore.bus.client.wire import HEADER_LINE, encode_headers
-from koordcore.bus.read.feed import EventHeaders
+from koordcore.bus.read.event_headers import EventHeaders
 from koordcore.events.envelope import HEADER_SCHEMA, HEADER_TYPE, AggregateRef, Draft, Origin, StoredEvent, seal
 from koordcore.events.nodestate import PodsStarted
 from koordcore.state import evolution

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from koordcore.bus.client.wire import HEADER_LINE, encode_headers
-from koordcore.bus.read.feed import EventHeaders
+from koordcore.bus.read.event_headers import EventHeaders
 from koordcore.events import envelope
 from koordcore.events.envelope import AggregateRef, Draft, Origin, StoredEvent, seal
 from koordcore.events.nodestate import PodsStarted

@@ -295,13 +295,11 @@ class ChildProcess:
         deadline = time.monotonic() + self.spec.ready_seconds
         while True:
             if not self.is_running:
-                words = self.last_words()
-                why = f": {words}" if words else ""
-                raise self._start_error(f"ended with exit code {self.exit_code} before it was ready{why}")
+                raise self._start_error(f"ended with exit code {self.exit_code} before it was ready{self._why()}")
             if await is_ready(self.spec.ready):
                 return
             if time.monotonic() > deadline:
-                raise self._start_error(f"not ready within {self.spec.ready_seconds:g} s")
+                raise self._start_error(f"not ready within {self.spec.ready_seconds:g} s{self._why()}")
             await asyncio.sleep(POLL_SECONDS)
 
     async def wait_exit(self, seconds: float | None = None) -> int | None:
@@ -336,6 +334,10 @@ class ChildProcess:
     def last_words(self) -> str:
         """Return the last error message in the log of this run of the process as one line; empty if there is none."""
         return last_words(self.spec.log_file, since=self._log_began)
+
+    def _why(self) -> str:
+        words = self.last_words()
+        return f": {words}" if words else ""
 
     def _is_passing(self, error: BaseException) -> bool:
         return isinstance(error, StartError) and any(text in error.log_tail for text in self.spec.retry_on)

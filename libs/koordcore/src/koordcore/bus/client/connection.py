@@ -163,6 +163,8 @@ class BusConnection:
                 return
             except NoAnswer:
                 continue
+        else:
+            return  # what was known before still holds
         rights = about.get("permissions", {}).get("subscribe")
         self._subscribes = None if rights is None else frozenset(rights.get("allow", ()))
         self.api_prefix = JETSTREAM_API if about.get("account", "$G") in _HOME_ACCOUNTS else IMPORTED_API
