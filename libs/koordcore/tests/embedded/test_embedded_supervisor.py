@@ -37,6 +37,7 @@ from support.until import DEADLINE_SECONDS, until
 
 QUICK = RestartPolicy(first_delay_seconds=0.02, max_delay_seconds=0.1)
 SLEEP = ("/bin/sleep", "3600")
+PIECE = 65_536
 
 DAEMON = """
 import asyncio, sys
@@ -160,9 +161,9 @@ async def test_killed_process_comes_back(state_file: Path) -> None:
 
 
 async def test_a_process_that_dies_on_a_full_disk_is_restarted_and_its_state_is_true(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", 1) as disk:
-        state_file = disk.path / "run" / "stack.json"
-        needs_space = f"head -c 4096 /dev/zero > {disk.path}/written && exec sleep 3600"
+    with small_disk(tmp_path / "disk", 2) as disk:
+        state_file, written = disk.path / "run" / "stack.json", disk.path / "written"
+        needs_space = f"head -c {PIECE} /dev/zero >> {written} && exec sleep 3600"
         spec = ProcessSpec(name="agent", argv=("/bin/sh", "-c", needs_space), restart=QUICK)
         log = disk.path / "up.log"
 
@@ -171,8 +172,7 @@ async def test_a_process_that_dies_on_a_full_disk_is_restarted_and_its_state_is_
                 out.write(sentence + "\n")
 
         async with Supervisor([spec], state_file=state_file, log=tell, look_seconds=0.05) as supervisor:
-            await until(lambda: (disk.path / "written").exists())
-            (disk.path / "written").unlink()
+            await until(lambda: written.exists() and written.stat().st_size == PIECE)
             disk.fill()
             await supervisor.kill("agent")
             await until(lambda: supervisor.status().processes[0].restarts > 1)
@@ -182,10 +182,11 @@ async def test_a_process_that_dies_on_a_full_disk_is_restarted_and_its_state_is_
             assert agent.process is not None
             assert agent.state is not ProcessState.READY or is_alive(agent.process)
 
+            before = written.stat().st_size
             disk.empty()
-            await until(lambda: (disk.path / "written").exists() and (disk.path / "written").stat().st_size == 4096)
+            await until(lambda: written.stat().st_size >= before + PIECE)
             await until(lambda: read_stack(state_file) == supervisor.status())
-            assert supervisor.status().phase is Phase.READY
+            await until(lambda: supervisor.status().phase is Phase.READY)
 
 
 async def test_a_dead_process_is_never_seen_as_ready(stray: subprocess.Popen[bytes]) -> None:
