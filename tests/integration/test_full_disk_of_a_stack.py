@@ -35,9 +35,10 @@ def disk(tmp_path: Path) -> Generator[SmallDisk]:
         wipe(StackOptions(var=found.path / "var"))
 
 
-def koord(disk: SmallDisk, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def koord(disk: SmallDisk, *words: str, stdin: str = "", **where: str) -> subprocess.CompletedProcess[str]:
+    """Run a command. `where`: variables instead of those for the stack on the disk."""
     command = [sys.executable, "-m", "koordctl", *words]
-    environment = {**os.environ, "KOORD_VAR": str(disk.path / "var")}
+    environment = {**os.environ, "KOORD_VAR": str(disk.path / "var"), **where}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, input=stdin)
 
 
@@ -86,5 +87,12 @@ async def test_a_stack_tells_the_truth_on_a_full_disk_and_goes_on_by_itself(disk
     assert broken(disk) == {}
     verified = koord(disk, "verify")
     assert verified.returncode == 0, verified.stderr
+    nats = stack_of(disk).find("nats")
+    assert nats is not None
+    seed = str(disk.path / "var" / "keys" / "operator.seed")
+    over_the_log = koord(
+        disk, "verify", KOORD_VAR=str(disk.path / "none"), KOORD_NATS=nats.urls["client"], KOORD_NATS_SEED=seed
+    )
+    assert over_the_log.returncode == 0, over_the_log.stderr
     nights = koord(disk, "nightly", str(disk.path / "nights"), "--once")
     assert (nights.returncode, "verify: succeeded" in nights.stdout) == (0, True), nights.stdout + nights.stderr
