@@ -10,10 +10,13 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from koord_projector.fold.projection import Projection
 from koord_projector.projecting import fold_process, rebuilding
 from koord_projector.projecting.fold_process import FoldEnded, FoldProcess, as_sent
 from koord_projector.store import shadow as shadow_module
 from koord_projector.store.shadow import SCHEMA, Shadow
+from koordcore.bus.client.wire import HEADER_LINE, encode_headers
+from koordcore.bus.read.feed import EventHeaders
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.log import EventSkipped
 from psycopg import sql
@@ -262,3 +265,19 @@ async def test_a_fold_whose_parent_ends_leaves_no_row(postgres_dsn: str) -> None
             counted = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(SCHEMA, table))
             assert connection.execute(counted).fetchone() == (0,), table
     await shadow.close()
+
+
+def test_facts_of_a_real_log_give_the_process_the_same_states() -> None:
+    """Their headers are parsed late, so that the process gets few of them."""
+    plain, sent = Projection(), Projection()
+    for event in history(every_kind_once()):
+        headers = EventHeaders(HEADER_LINE + encode_headers(dict(event.headers)) + b"\r\n")
+        assert headers.texts() is not None
+        fact = as_sent(StoredEvent(event.seq, event.ref, headers, event.body, event.stored_at_ns))
+        assert (plain.apply(event), sent.apply(fact)) != (None, None)
+        assert plain.position == sent.position == event.seq
+    found, expected = sent.take_rest(), plain.take_rest()
+    assert [(row.ref, row.state) for row in found.new_aggregates] == [
+        (row.ref, row.state) for row in expected.new_aggregates
+    ]
+    assert found.modifications == expected.modifications

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final, TypeVar
 
 import msgspec
-from koordcore.events.envelope import StoredEvent
+from koordcore.events.envelope import HEADER_TYPE, WRITTEN_BY_NODES, StoredEvent
 from koordcore.events.registry import UnreadableEvent
 
 from koord_projector.comparing.digests import Digests, FoldedDigests
@@ -47,7 +47,8 @@ class Order(msgspec.Struct, frozen=True):
 class SentFact(StoredEvent, frozen=True, gc=False, array_like=True):
     """A fact in a message, where it is an array. What each fold reads of its headers are fields, so it needs no others.
 
-    `headers` has all of them if the fact may be a modification by the descheduler (`AUDITED_KINDS`), else none.
+    `headers` has all of them if the fact may be a modification by the descheduler (`AUDITED_KINDS`), or if a node wrote
+    it (`Catalogue.read` checks them); else the type alone, which says that it is a fact.
     """
 
     type: str = ""  # type: ignore[assignment]  # in place of the property
@@ -169,7 +170,6 @@ async def _main() -> None:
 
 _SENT_AHEAD_BYTES: Final = 16 << 20
 """Bytes of facts that wait for the process before `send` waits, too."""
-_NO_HEADERS: Final = dict[str, str]()
 
 
 class FoldEnded(Exception):
@@ -246,14 +246,14 @@ async def fold_process(dsn: str, skips: Set[int], snapshot: str = "", end: int =
 def as_sent(event: StoredEvent) -> SentFact:
     """Return a fact with the headers that `Projection` reads."""
     texts = event.header_texts()
-    if texts is None or event.ref.kind in AUDITED_KINDS:
+    if texts is None or event.ref.kind in AUDITED_KINDS or event.ref.kind in WRITTEN_BY_NODES:
         parsed = event.with_parsed_headers()
         return SentFact(
             *(parsed.seq, parsed.ref, parsed.headers, parsed.body, 0),
             *(parsed.type, min(parsed.schema, SCHEMA_MAX), parsed.event_id, parsed.occurred_at),
         )
     return SentFact(
-        *(event.seq, event.ref, _NO_HEADERS, event.body, 0),
+        *(event.seq, event.ref, {HEADER_TYPE: texts.type}, event.body, 0),
         *(texts.type, int(texts.schema), texts.event_id, texts.occurred_at),
     )
 
