@@ -51,7 +51,7 @@ TRIES_SECONDS: Final = 10.0
 """Time in which one common position is searched."""
 PAUSE_SECONDS: Final = 0.05
 TIMEOUT_SECONDS: Final = 600.0
-"""A log of 300,000 facts takes about a minute on two cores."""
+"""To compare 300,000 facts takes about a minute of one core."""
 ANSWER_SECONDS: Final = 30.0
 """Longest time of one request to the manager."""
 SCHEDULER_FOLD: Final = "scheduler"
