@@ -134,7 +134,7 @@ async def prepare(folder: Path, replicas: int) -> Prepared:
     servers, truth = Servers(folder, replicas), Truth()
     older = folder / "older"
     await servers.start()
-    connection = await _connected(servers.urls)
+    connection = await connected_to(servers.urls)
     try:
         await _declare(connection, replicas)
         bus = bus_on(connection, NAMES, follower=FOLLOWER)
@@ -217,7 +217,7 @@ async def running_copy(prepared: Prepared, folder: Path) -> AsyncGenerator[Bus]:
     servers = Servers(folder, prepared.replicas)
     await servers.start()
     try:
-        connection = await _connected(servers.urls)
+        connection = await connected_to(servers.urls)
         try:
             yield bus_on(connection, NAMES, follower=FOLLOWER)
         finally:
@@ -240,7 +240,7 @@ class _Case:
         """The servers run, and a fold follows the log."""
         await self.servers.start()
         self._messages = messages_of(self.servers.damaged.config.directory, self._damage.stream)
-        self._connection = await _connected(self.servers.urls)
+        self._connection = await connected_to(self.servers.urls)
         self._bus = bus_on(self._connection, NAMES, follower=FOLLOWER)
         self._live = Fold("live", self._bus)
         self._writer = Writer(self._bus.events, self._truth, first=10_000)
@@ -324,7 +324,7 @@ class _Case:
         """Start the servers and declare the streams, as each installation does. Return False if that was refused."""
         try:
             await self.servers.start()
-            connection = await _connected(self.servers.urls)
+            connection = await connected_to(self.servers.urls)
             try:
                 await _declare(connection, self._replicas)
             finally:
@@ -376,7 +376,8 @@ class _Case:
             return None
 
 
-async def _connected(urls: tuple[str, ...]) -> BusConnection:
+async def connected_to(urls: tuple[str, ...]) -> BusConnection:
+    """A connection that is made again soon after each loss."""
     return await connect(
         ConnectionSettings(urls=urls, user="test", reconnect_wait_seconds=0.05, connect_seconds=DEADLINE_SECONDS)
     )
