@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from koordcore.bus.client.connection import BusConnection, NoAnswer, NotConnected
+from koordcore.bus.client.connection import BusConnection, ConnectRefused, NoAnswer, NotConnected
 from koordcore.bus.client.wire import decode_headers, encode_headers, pub
+from koordcore.bus.factory import bus_on
 from koordcore.embedded.ports import LOOPBACK
 from koordcore.embedded.process import http_ok
 from koordcore.events.envelope import HEADER_EXPECTED_LAST
@@ -59,8 +60,8 @@ def use_the_rights_of_the_release_before(site: Site) -> None:
 class OldAgent:
     """The calls of an agent of the release before, under the names that it knows."""
 
-    def __init__(self, agent: BusConnection, scheduler: BusConnection) -> None:
-        self._agent, self._scheduler = agent, scheduler
+    def __init__(self, agent: BusConnection, site: Site) -> None:
+        self._agent, self._site = agent, site
         self._pushes: list[bytes] = []
         self.stored: list[int] = []
 
@@ -78,8 +79,9 @@ class OldAgent:
             self.stored.append(answer["seq"])
             fact = await self._agent.request(read)
             self._agent.write(pub(f"{NAMES.prefix('obs')}node.n1", "", mark))
-            await self._scheduler.request(NODE, mark)
-        except (NoAnswer, NotConnected, KeyError):
+            async with self._site.connected("scheduler") as scheduler:
+                await scheduler.request(NODE, mark)
+        except (NoAnswer, NotConnected, ConnectRefused, KeyError):
             return False
         await until(lambda: mark in self._pushes)
         return fact.data == mark
@@ -87,8 +89,8 @@ class OldAgent:
 
 @asynccontextmanager
 async def old_agent(site: Site) -> AsyncGenerator[OldAgent]:
-    async with site.connected("agent-n1") as agent, site.connected("scheduler") as by:
-        found = OldAgent(agent, by)
+    async with site.connected("agent-n1") as agent:
+        found = OldAgent(agent, site)
         await found.listen()
         yield found
 
@@ -106,7 +108,14 @@ def running(folder: Path) -> Generator[Site]:
 
 
 async def has_moved(site: Site) -> bool:
-    """Whether the server does not send an answer to an agent to a subject of the streams any more."""
+    """Whether the server does not send an answer to an agent to a subject of another user any more."""
+    try:
+        return await _is_confined(site)
+    except (ConnectRefused, NotConnected, NoAnswer):  # the server refuses clients while it reloads
+        return False
+
+
+async def _is_confined(site: Site) -> bool:
     seen: list[bytes] = []
     async with site.connected("agent-n1") as attacker, site.connected("scheduler") as victim:
         await victim.client.subscribe_sink("_INBOX_scheduler.forged", lambda _s, _r, _h, body: seen.append(body))
@@ -115,6 +124,14 @@ async def has_moved(site: Site) -> bool:
         await attacker.request(f"$JS.API.DIRECT.GET.{NAMES.ev}.{OWN}")
         await victim.client.flush()
     return not seen
+
+
+async def facts_read_by_a_service(site: Site) -> int:
+    """Return the number of facts that a projector of this release finds in the log."""
+    async with site.connected("projector") as connection:
+        events = bus_on(connection, NAMES).events
+        head = await events.head()
+        return sum([len(batch) async for batch in events.history(0, head.last_seq)])
 
 
 def knows_accounts(site: Site) -> bool:
@@ -135,6 +152,7 @@ async def test_agents_of_the_release_before_go_on_while_users_move(tmp_path: Pat
             site.reload()
             await until(lambda: knows_accounts(site))
             await until(lambda: agent.works(b"between"))
+            read = await facts_read_by_a_service(site)
             assert not await has_moved(site)
 
             async with site.connected("manager") as manager, relaying(manager, NAMES):
@@ -147,4 +165,5 @@ async def test_agents_of_the_release_before_go_on_while_users_move(tmp_path: Pat
             await until(lambda: has_moved(site))
             async with site.connected("manager") as manager, relaying(manager, NAMES):
                 await until(lambda: agent.works(b"after"))
+            assert await facts_read_by_a_service(site) > read
             assert agent.stored == sorted(set(agent.stored)), "no position was given twice"

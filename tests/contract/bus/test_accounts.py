@@ -22,6 +22,7 @@ from support.bus.attacks import (
     ATTACKS,
     Attack,
     LogState,
+    by_reply,
     concrete,
     log_state,
     matches,
@@ -29,7 +30,7 @@ from support.bus.attacks import (
     send_all,
 )
 from support.bus.bus_worlds import sealed
-from support.bus.guarded import JUDGE, Guarded
+from support.bus.guarded import JUDGE, Guarded, GuardedCluster
 from support.servers import run_now, server_directory
 from support.until import until
 
@@ -57,7 +58,7 @@ def guarded() -> Iterator[Guarded]:
         try:
             yield found
         finally:
-            run_now(found.server.kill())
+            run_now(found.kill())
 
 
 async def attacked(
@@ -105,10 +106,33 @@ def no_log_of_refusals(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
 @pytest.mark.parametrize("manifest", CONFINED, ids=lambda manifest: manifest.name)
 async def test_a_key_writes_deletes_and_reads_nothing_else(
-    guarded: Guarded,
-    manifest: ServiceManifest,
-    attack: Attack,
+    guarded: Guarded, manifest: ServiceManifest, attack: Attack
 ) -> None:
+    await nothing_else_happens(guarded, manifest, attack)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("manifest", CONFINED, ids=lambda manifest: manifest.name)
+async def test_nor_does_it_where_the_streams_are_on_other_servers_than_the_attacker(
+    cluster: GuardedCluster, manifest: ServiceManifest
+) -> None:
+    for cluster.at in range(3):
+        await nothing_else_happens(cluster, manifest, by_reply)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[GuardedCluster]:
+    with server_directory() as directory:
+        found = GuardedCluster(directory, NAMES, USERS.values())
+        run_now(found.start())
+        try:
+            yield found
+        finally:
+            run_now(found.kill())
+
+
+async def nothing_else_happens(guarded: Guarded, manifest: ServiceManifest, attack: Attack) -> None:
+    """Fail if an attack stores, deletes or reads something that the user has no right to."""
     heard, answers, before, after = await attacked(guarded, manifest, attack)
     own = reached_by(manifest, NAMES)
 

@@ -21,8 +21,10 @@ from koordcore.bus.work.node_facts import NodeFactRelay
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig, NatsUser, ensure_user_key, render
 from koordcore.service.clock import SystemClock
+from koordcore.values.override import override
 from support.bus.bus_worlds import SMALL
 from support.bus.log_worlds import FAST
+from support.bus.nats_cluster import NatsCluster
 from support.until import DEADLINE_SECONDS
 
 JUDGE = "judge"
@@ -44,6 +46,8 @@ async def relaying(manager: BusConnection, names: BusNames) -> AsyncGenerator[No
 class Guarded:
     """A server with the users of some manifests, with all streams and consumers made by the bootstrap job."""
 
+    replicas = 1
+
     def __init__(self, directory: Path, names: BusNames, manifests: Iterable[ServiceManifest]) -> None:
         self.names = names
         self.keys = directory / "keys"
@@ -55,10 +59,22 @@ class Guarded:
 
     async def start(self, sizes: StreamSizes = SMALL) -> None:
         """Start the server and create the streams."""
-        await self.server.start()
+        await self._launch()
         async with self.connected(BOOTSTRAP.name) as connection:
-            await bootstrap(connection, streams(self.names, replicas=1, sizes=sizes))
+            await bootstrap(connection, streams(self.names, replicas=self.replicas, sizes=sizes))
             await bootstrap_consumers(connection, consumers(self.names))
+
+    async def _launch(self) -> None:
+        await self.server.start()
+
+    async def kill(self) -> None:
+        """End the server."""
+        await self.server.kill()
+
+    @property
+    def url(self) -> str:
+        """Address of the server."""
+        return self.server.url
 
     def reload(self, config: NatsServerConfig) -> None:
         """Let the running server read another configuration."""
@@ -79,7 +95,7 @@ class Guarded:
     def settings(self, user: str) -> ConnectionSettings:
         """Address of the server, and the key of one user."""
         return ConnectionSettings(
-            urls=(self.server.url,),
+            urls=(self.url,),
             user=user,
             nkey_seed_file=self._judge_seed if user == JUDGE else seed_file(self.keys, user),
             reconnect_wait_seconds=0.05,
@@ -97,3 +113,28 @@ class Guarded:
         """The adapters over a connection of one user."""
         async with self.connected(user) as connection:
             yield bus_on(connection, self.names, follower=FAST)
+
+
+class GuardedCluster(Guarded):
+    """Three servers with the same users. Clients connect to the server number `at`."""
+
+    replicas = 3
+
+    def __init__(self, directory: Path, names: BusNames, manifests: Iterable[ServiceManifest]) -> None:
+        super().__init__(directory, names, manifests)
+        config = self.server.config
+        self.at = 0
+        self._cluster = NatsCluster(directory, users=config.users, shares=config.shares, sync_interval="1s")
+
+    @override
+    async def _launch(self) -> None:
+        await self._cluster.start()
+
+    @override
+    async def kill(self) -> None:
+        await self._cluster.kill()
+
+    @property
+    @override
+    def url(self) -> str:
+        return self._cluster.urls[self.at]

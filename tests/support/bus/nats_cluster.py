@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 from koordcore.embedded.errors import StartError
 from koordcore.embedded.nats import NatsServer
-from koordcore.embedded.nats_config import NatsClusterMembership, NatsServerConfig, NatsUser
+from koordcore.embedded.nats_config import NatsClusterMembership, NatsServerConfig, NatsUser, Share
 from koordcore.embedded.ports import LOOPBACK, free_ports
 from koordcore.embedded.process import POLL_SECONDS
 from support.until import DEADLINE_SECONDS
@@ -44,6 +44,7 @@ class NatsCluster:
         name: str = "koord",
         sync_interval: str = "always",
         users: tuple[NatsUser, ...] = (),
+        shares: tuple[Share, ...] = (),
         ready_seconds: float = DEADLINE_SECONDS,
     ) -> None:
         self.name = name
@@ -56,6 +57,7 @@ class NatsCluster:
                     directory=directory / f"{name}-{index}",
                     sync_interval=sync_interval,
                     users=users,
+                    shares=shares,
                     cluster=NatsClusterMembership(
                         name=name, port=routes[index], routes=tuple(f"{LOOPBACK}:{port}" for port in routes)
                     ),

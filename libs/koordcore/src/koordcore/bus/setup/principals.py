@@ -32,8 +32,8 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
     """Return the subjects that a NATS user may publish and subscribe to. All other subjects are denied. `manifest`:
     Rights of the user: subjects and kinds of facts.
     """
-    # In the account of the streams, its answer could be sent to a stream.
-    publish: list[str] = [] if manifest.account == ACCOUNT else [USER_INFO]
+    # In the account of the streams, the answer could be sent to a stream.
+    publish: list[str] = [] if manifest.account == ACCOUNT and manifest.streams != "create" else [USER_INFO]
     subscribe: list[str] = [f"{_INBOX}{manifest.name}.>"]
     ev = names.prefix("ev")
     # Facts, and the leader reads that tell a conflict from a lost acknowledgement.
