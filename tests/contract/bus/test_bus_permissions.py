@@ -17,10 +17,13 @@ from koordcore.bus.client.connection import BusConnection, ConnectionSettings, C
 from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import Bus
 from koordcore.bus.names import BusNames
+from koordcore.bus.setup.bootstrap import consumer_of
 from koordcore.bus.setup.manifest import BOOTSTRAP, EMBEDDED, RETENTION, ServiceManifest, agent
 from koordcore.bus.setup.tls_files import ensure_tls_files
+from koordcore.bus.work.dlq import DeadLetters, ParkedItem
+from koordcore.bus.work.effect_worker import PermanentFailure, Worker, WorkItem
 from koordcore.bus.work.endpoints import EndpointServer, Refusal
-from koordcore.bus.work.requests import RequestFailed, ask
+from koordcore.bus.work.requests import RequestFailed, ask, submit
 from koordcore.bus.write.own_facts import OwnFactLog
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig, NatsTls, ensure_user_key
@@ -39,7 +42,14 @@ from koordcore.events.pod import PodDeviceUnhealthy, PodReleased, UnhealthyDevic
 from koordcore.ports.desired import DesiredNode
 from koordcore.ports.eventlog import Appended, Conflict, Misconfigured
 from koordcore.ports.snapshots import Snapshot, state_digest
-from koordcore.requests.catalogue import PROJECTOR_STATE_HASH, SCHEDULER_FIT, StateHash, StateHashRequest
+from koordcore.requests.catalogue import (
+    DESCHEDULER_RUN_ROUND,
+    PROJECTOR_STATE_HASH,
+    SCHEDULER_FIT,
+    StateHash,
+    StateHashRequest,
+)
+from koordcore.requests.descheduling import RunRound
 from koordcore.requests.endpoint import ErrorCode
 from koordcore.requests.fit import FitAnswer, FitRequest
 from koordcore.service.access.gate import AuditTrail
@@ -50,6 +60,7 @@ from koordcore.service.leader.lease_kv import KvLeaseStore, lease_key
 from koordctl.access.folding import everything_kept
 from support.bus.bus_worlds import origin, sealed
 from support.bus.guarded import Guarded
+from support.bus.log_worlds import FAST
 from support.servers import run_now, server_directory
 from support.until import DEADLINE_SECONDS, until
 
@@ -295,6 +306,30 @@ async def test_the_operator_reads_snapshots_that_others_keep(guarded: Guarded):
         async with guarded.connected("operator") as connection:
             with pytest.raises(Denied):
                 await connection.request(subject, b"{}", timeout=DEADLINE_SECONDS)
+
+
+async def test_the_descheduler_works_on_requests_of_the_operator_who_handles_what_failed(guarded: Guarded) -> None:
+    done: list[str] = []
+
+    async def handle(item: WorkItem) -> None:
+        done.append(item.id)
+        if len(done) == 1:
+            raise PermanentFailure("not possible")
+
+    spec = consumer_of(DESCHEDULER_RUN_ROUND, NAMES)
+    async with guarded.connected("descheduler") as working, guarded.connected("operator") as operator:
+        letters = DeadLetters(operator, NAMES, follower=FAST)
+        async with Worker(working, spec, handle, DeadLetters(working, NAMES, follower=FAST)):
+            await submit(operator, NAMES, DESCHEDULER_RUN_ROUND, RunRound(), seconds=DEADLINE_SECONDS)
+
+            async def parked() -> list[ParkedItem]:
+                return list(await letters.list())
+
+            (failed,) = await until(parked)
+            assert "not possible" in failed.parked.error
+            await letters.retry(failed.number)
+            await until(lambda: len(done) == 2)
+        assert await parked() == []
 
 
 async def test_the_operator_sees_who_leads_and_cannot_take_a_lease(

@@ -177,12 +177,12 @@ BOOTSTRAP = ServiceManifest(name="bootstrap", appends=("log",), follows=("ev",),
 # `koord keys issue`: decides which agent a client without a key is, and reads and writes nothing.
 ISSUER = ServiceManifest(name="issuer", answers=True, issues=True)
 
-# The server of a mirror (`koordcore.bus.setup.mirror`): reads facts. It names the subject to which they are sent, so the
-# key is as powerful as that of the bootstrap job.
+# The server of a mirror (`koordcore.bus.setup.mirror`): reads facts. It names the subject to which they are sent, so
+# its key is as powerful as that of the bootstrap job.
 MIRROR = ServiceManifest(name="mirror", mirrors=True)
 
-# `koord backup`: reads whole streams, and each fact to find those that are lost. The server writes a copy on the subject
-# that a request names, so the key is as powerful as that of the bootstrap job.
+# `koord backup`: reads whole streams, and each fact to find lost ones. The server writes a copy on the subject that a
+# request names, so its key is as powerful as that of the bootstrap job.
 BACKUP = ServiceManifest(name="backup", follows=("ev",), streams="copy")
 
 
