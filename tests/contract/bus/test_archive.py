@@ -196,12 +196,14 @@ async def test_an_order_to_skip_that_the_stream_has_dropped_is_found_in_the_arch
 async def test_the_command_copies_old_facts_and_drops_those_that_snapshots_contain(
     world: BusPlace, nats_url: str, bucket: str
 ) -> None:
-    await append(world.bus.events, 0, 20)  # in January 2026
+    await append(world.bus.events, 0, 20)
     await world.bus.snapshots.save(of_the_cluster(await facts(world.bus.events), 12))
     await world.bus.snapshots.save(snapshot("scheduler", 12))
     place = f"{bucket}/{world.bus.names.cluster}"
     log = {"KOORD_NATS": nats_url, "KOORD_CLUSTER": world.bus.names.cluster}
-    words = ("bus", "archive", place, "--keep", "2160h", "--trim")
+    # The facts are dated January 2026, and were stored just now: their age is that of the server.
+    assert "has the facts 0 to 0" in await asyncio.to_thread(koord, "bus", "archive", place, "--keep", "2160h", env=log)
+    words = ("bus", "archive", place, "--keep", "0s", "--trim")
     said = await asyncio.to_thread(koord, *words, env=log)
     assert f"{place} has the facts 1 to 20 in 1 files\n" in said
     assert "the log has dropped the facts up to 12\n" in said
