@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from koordcore.bus.client.connection import BusConnection, NoAnswer, NotConnected
+from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.read.completeness import Completeness, missing_text
 from koordcore.bus.read.direct import SILENT_SECONDS, Ask, DirectMessage, Part, ask_for
 from koordcore.bus.read.stream_reader import StreamReader, patient_api
@@ -25,7 +25,7 @@ BLOCK: Final = 1000
 _READS_PER_COPY: Final = 9
 _AT_ONCE: Final = 3  # Reads at the same time
 _AGAIN_SECONDS: Final = 1.0  # Pause before a difference is looked at again: a server may only have been behind
-_ATTEMPTS: Final = 10  # Attempts for a read that is not answered
+_PATIENCE_SECONDS: Final = 30.0  # Time after which a read that is not answered is given up
 _OF_THE_ANSWER: Final = frozenset(("Nats-Num-Pending", "Nats-Last-Sequence"))  # Headers about the answer
 
 
@@ -160,12 +160,11 @@ class _Reading:
 
     async def _once(self, asked: Ask) -> Part:
         async with self._gate:
-            for _ in range(_ATTEMPTS - 1):
-                try:
-                    return await ask_for(self._connection, self._stream, asked, silent_seconds=self._silent_seconds)
-                except (NoAnswer, NotConnected):
-                    await self._connection.wait_connected(1.0)
-            return await ask_for(self._connection, self._stream, asked, silent_seconds=self._silent_seconds)
+            return await self._connection.patiently(
+                lambda: ask_for(self._connection, self._stream, asked, silent_seconds=self._silent_seconds),
+                self._stream,
+                deadline=_PATIENCE_SECONDS,
+            )
 
 
 class _Chain:
