@@ -79,7 +79,8 @@ class Night:
     def _words(self, name: str) -> list[str]:
         container = self.steps[name]
         words = [self._placed(container, word) for word in [*container["command"], *container.get("args", [])]]
-        return [word.replace(f"{LOOPBACK}:{DRILL_PORT}", f"{LOOPBACK}:{self._port}") for word in words]
+        old_enough = ["--keep=0h"] if name == "archive" else []  # the facts of the test are some seconds old
+        return [word.replace(f"{LOOPBACK}:{DRILL_PORT}", f"{LOOPBACK}:{self._port}") for word in (*words, *old_enough)]
 
     def _placed(self, container: Json, text: str) -> str:
         """Return a text with the folders of the mounted volumes in place of the mount points."""
@@ -131,7 +132,7 @@ async def test_every_step_of_the_nightly_job_does_its_work_and_a_broken_backup_e
         assert list(said) == CHECKS
         assert "equal" in said["drill"]
         silent = night.run(VERIFY)
-        assert (silent.returncode, "not compared within" in silent.stderr) == (1, True)
+        assert (silent.returncode, "projector" in silent.stderr) == (1, True)
 
         largest = max(backup.glob("*.s2"), key=lambda file: file.stat().st_size)
         largest.write_bytes(largest.read_bytes()[:-1])
@@ -225,9 +226,9 @@ async def test_the_nightly_service_of_compose_serves_the_results_and_doctor_show
         silent = {VERIFY: "broken: failed in its last run"}
         assert night.findings() == {**dict.fromkeys(CHECKS, good), **silent}
         (backup,) = (nights / "backups").iterdir()
-        assert (nights / "archive" / "archive.json").exists()
         assert night.streams_of_drills() == 0
 
+        (nights / "archive").mkdir(exist_ok=True)
         (nights / "archive" / "archive.json").write_text("{")
         assert night.once() == 1
         assert len(list(backup.parent.iterdir())) == 2

@@ -53,6 +53,8 @@ PAUSE_SECONDS: Final = 0.05
 TIMEOUT_SECONDS: Final = 600.0
 """To compare 300,000 facts takes about a minute of one core."""
 ANSWER_SECONDS: Final = 30.0
+# Time after which a service is given up that gives no answer, or only that it cannot: its database may restart.
+AWAY_SECONDS: Final = 60.0
 """Longest time of one request to the manager."""
 SCHEDULER_FOLD: Final = "scheduler"
 """Name under which the scheduler saves snapshots."""
@@ -309,16 +311,17 @@ async def _fold_positions(bus: "Bus", manager: str, seconds: float, head: int) -
     `head`.
     """
     began = time.monotonic()
+    until = began + min(seconds, AWAY_SECONDS)
     async with httpx.AsyncClient(
         timeout=min(seconds, ANSWER_SECONDS), trust_env=False, headers=authorization(), verify=tls_context()
     ) as client:
         while True:
             # The rows take longer to hash than the live fold: asked first, they tell where the other should stand.
-            rows = await projector_position(bus, max(PAUSE_SECONDS, began + seconds - time.monotonic()))
+            rows = await projector_position(bus, max(PAUSE_SECONDS, until - time.monotonic()))
             live = (
-                await _fold_position(client, "manager", f"{manager}/v1/state", began + seconds)
+                await _fold_position(client, "manager", f"{manager}/v1/state", until)
                 if manager
-                else await _leader_position(bus, MANAGER_STATE_HASH, began + seconds - time.monotonic())
+                else await _leader_position(bus, MANAGER_STATE_HASH, until - time.monotonic())
             )
             is_common = live.position == rows.position >= head
             if is_common or time.monotonic() - began > min(TRIES_SECONDS, seconds / 2):
