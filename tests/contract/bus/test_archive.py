@@ -414,7 +414,9 @@ async def test_the_user_of_the_archive_drops_facts_and_appends_none(tmp_path: Pa
             connection = await connected("manager")
             await append(bus_on(connection, names).events, 0, 10)
             for fold in ("manager", "scheduler"):
-                await bus_on(connection, names).snapshots.save(snapshot(fold, 6))
+                saving = await connected(fold)
+                await bus_on(saving, names).snapshots.save(snapshot(fold, 6))
+                await saving.drain_and_close()
             await connection.drain_and_close()
             connection = await connected(RETENTION.name)
             bus = bus_on(connection, names)

@@ -59,7 +59,7 @@ from koordcore.service.leader.lease import LeaseRecord, LeaseUnavailable
 from koordcore.service.leader.lease_kv import KvLeaseStore, lease_key
 from koordctl.access.folding import everything_kept
 from support.bus.bus_worlds import origin, sealed
-from support.bus.guarded import Guarded
+from support.bus.guarded import JUDGE, Guarded
 from support.bus.log_worlds import FAST
 from support.servers import run_now, server_directory
 from support.until import DEADLINE_SECONDS, until
@@ -145,7 +145,6 @@ async def test_the_scheduler_can_place_and_explain(guarded: Guarded):
                 assert found[0].ref == AggregateRef("pod", "u1")
                 break
         assert await count_history(bus) >= 2
-        await bus.snapshots.save(snapshot("projector"))
 
 
 @pytest.mark.parametrize(("user", "node"), [("agent-n1", "n1"), ("agent", "sim-7")])
@@ -306,6 +305,30 @@ async def test_the_operator_reads_snapshots_that_others_keep(guarded: Guarded):
         async with guarded.connected("operator") as connection:
             with pytest.raises(Denied):
                 await connection.request(subject, b"{}", timeout=DEADLINE_SECONDS)
+
+
+async def test_a_snapshot_of_another_service_does_not_count(guarded: Guarded) -> None:
+    forged = msgspec.structs.replace(snapshot("scheduler"), seq=99, state=(b"forged",))
+    async with guarded.bus("scheduler") as scheduler, guarded.bus("descheduler") as other:
+        await scheduler.snapshots.save(snapshot("scheduler"))
+        await other.snapshots.save(forged)  # under the subjects of the descheduler
+        assert await scheduler.snapshots.newest("scheduler", schema_fingerprint="x") == snapshot("scheduler")
+        assert await scheduler.snapshots.sequences("scheduler") == [1]
+    for bucket in NAMES.snapshot_buckets:
+        if bucket != NAMES.snapshot_bucket_of("descheduler"):
+            async with guarded.connected("descheduler") as connection:
+                with pytest.raises(Denied):
+                    await connection.request(f"$O.{bucket}.M.x", b"{}", timeout=DEADLINE_SECONDS)
+
+
+async def test_a_snapshot_of_an_earlier_release_is_used_until_there_is_a_newer_one(guarded: Guarded) -> None:
+    old = msgspec.structs.replace(snapshot("recommender"), seq=7)
+    async with guarded.bus(JUDGE) as judge, guarded.bus("manager") as bus:
+        await judge.snapshots.save(old)
+        assert await bus.snapshots.newest("recommender", schema_fingerprint="x") == old
+        newer = msgspec.structs.replace(old, seq=8)
+        await bus.snapshots.save(newer)
+        assert await bus.snapshots.newest("recommender", schema_fingerprint="x") == newer
 
 
 async def test_the_descheduler_works_on_requests_of_the_operator_who_handles_what_failed(guarded: Guarded) -> None:

@@ -4,12 +4,22 @@ Source: event-bus spec, 2.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from koordcore.events.envelope import AggregateRef
 
 _CLUSTER = re.compile(r"[A-Za-z0-9-]{1,40}")
 _TOKEN = re.compile(r"[!-)+\-/-=?-~]+")  # Pattern of a subject token: printable ASCII without space, `.`, `*` and `>`
+
+
+# Service -> the folds whose snapshots it saves. A reader takes a snapshot of a fold from its service only.
+SAVED_FOLDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "manager": ("manager", "recommender"),
+    "scheduler": ("scheduler",),
+    "descheduler": ("descheduler",),
+}
 
 
 class InvalidName(ValueError):
@@ -85,9 +95,22 @@ class BusNames:
     def snapshot_bucket(self) -> str:
         return f"koord_snap_{self.cluster}"
 
+    def snapshot_bucket_of(self, user: str) -> str:
+        """Return the first token of the subjects on which a user stores snapshots. A service has a token of its own, so
+        no other one can replace its snapshots. `user`: name of the NATS user.
+        """
+        return f"{self.snapshot_bucket}_{user}" if user in SAVED_FOLDS else self.snapshot_bucket
+
+    @property
+    def snapshot_buckets(self) -> tuple[str, ...]:
+        """First tokens of the subjects on which snapshots are stored. On the first one are those of earlier releases;
+        nobody writes there any more.
+        """
+        return (self.snapshot_bucket, *(self.snapshot_bucket_of(service) for service in SAVED_FOLDS))
+
     @property
     def snapshots(self) -> str:
-        """Name of the stream behind the object store with snapshots."""
+        """Name of the stream behind the object stores with snapshots."""
         return f"OBJ_{self.snapshot_bucket}"
 
     @property

@@ -1,6 +1,9 @@
 # pyright: reportUnknownMemberType=false
 # nats-py's object store is only partly annotated.
-"""Snapshots of folds in the object store, as `<fold>/<sequence>`; the newest five of each fold are kept.
+"""Snapshots of folds in object stores, as `<fold>/<sequence>`; the newest five of each fold are kept.
+
+The stores of all services are in one stream. Each service writes under a token of its own, and a snapshot of a fold
+under the token of another service does not count: it would be a way to let a service begin with a false state.
 
 Source: event-bus spec, 2 (koord_snap), 6.
 """
@@ -18,14 +21,16 @@ from typing import Final, cast
 import msgspec
 from nats.errors import ConnectionClosedError
 from nats.errors import Error as NatsError
+from nats.js.api import RawStreamMsg
 from nats.js.client import JetStreamContext
 from nats.js.errors import NotFoundError
 from nats.js.object_store import ObjectStore
 
 from koordcore.bus.client.connection import BusConnection, NoAnswer, NotConnected
-from koordcore.bus.names import BusNames
+from koordcore.bus.names import SAVED_FOLDS, BusNames
 from koordcore.bus.read.direct import messages_of
 from koordcore.ports.snapshots import KEPT_SNAPSHOTS, Snapshot, is_usable
+from koordcore.values.override import override
 
 log = logging.getLogger("koordcore.bus")
 
@@ -81,9 +86,20 @@ class _Entry(msgspec.Struct):
     chunks: int = 0
     digest: str | None = None  # `SHA-256=` and the digest in URL-safe base64
     deleted: bool | None = None
+    bucket: str = ""  # Token of the service that has stored it. The subject tells it, not the entry.
 
 
 _decode_entry = msgspec.json.Decoder(_Entry).decode
+
+
+class _SnapshotStream(JetStreamContext):
+    """Requests about one stream. The library computes the name of the stream from that of the object store."""
+
+    stream = ""
+
+    @override
+    async def get_last_msg(self, stream_name: str, subject: str, direct: bool | None = False) -> RawStreamMsg:
+        return await super().get_last_msg(self.stream, subject, direct)
 
 
 class UnreadableSnapshot(Exception):
@@ -99,20 +115,22 @@ class JetStreamSnapshotStore:
 
     async def save(self, snapshot: Snapshot) -> None:
         """Store the snapshot as the object `<fold>/<seq>`. If the fold has more than five, delete the oldest ones."""
-        store = await self._store()
-        await store.put(f"{snapshot.fold}/{snapshot.seq}", _Encoded(snapshot))
-        for seq in (await self.sequences(snapshot.fold))[:-KEPT_SNAPSHOTS]:
-            # Another instance may have dropped it meanwhile.
-            with contextlib.suppress(NotFoundError):
-                await store.delete(f"{snapshot.fold}/{seq}")
+        own = self._names.snapshot_bucket_of(self._connection.settings.user)
+        store = self._store(own)
+        with _as_no_answer(own):
+            await store.put(f"{snapshot.fold}/{snapshot.seq}", _Encoded(snapshot))
+            stored = await self._entries_of(snapshot.fold)
+            for seq in sorted(seq for seq, entry in stored.items() if entry.bucket == own)[:-KEPT_SNAPSHOTS]:
+                # Another instance may have dropped it meanwhile.
+                with contextlib.suppress(NotFoundError):
+                    await store.delete(f"{snapshot.fold}/{seq}")
 
     async def delete_after(self, position: int) -> None:
         """Delete the snapshots of all folds that contain events after a position."""
-        store = await self._store()
         for entry in await self._entries():
             seq = entry.name.rpartition("/")[2]
             if seq.isdigit() and int(seq) > position:
-                await store.delete(entry.name)
+                await self._store(entry.bucket).delete(entry.name)
 
     async def newest(self, fold: str, *, schema_fingerprint: str, at_most: int | None = None) -> Snapshot | None:
         """Return the newest snapshot of a fold up to position `at_most` with this schema; None if there is none. A
@@ -145,25 +163,29 @@ class JetStreamSnapshotStore:
     async def _entries_of(self, fold: str) -> dict[int, _Entry]:
         """Return position -> entry of the stored snapshots of a fold."""
         found: dict[int, _Entry] = {}
+        of_service = {self._names.snapshot_bucket_of(service): folds for service, folds in SAVED_FOLDS.items()}
         for entry in await self._entries():
             name, _, seq = entry.name.rpartition("/")
-            if name == fold and seq.isdigit():
+            if name != fold or not seq.isdigit():
+                continue
+            if fold in of_service.get(entry.bucket, ()):
                 found[int(seq)] = entry
+            elif entry.bucket == self._names.snapshot_bucket:  # of an earlier release
+                found.setdefault(int(seq), entry)
         return found
 
     async def _entries(self) -> list[_Entry]:
         """Return the entries of all snapshots. An entry that cannot be read is left out."""
-        found: dict[str, _Entry] = {}
+        found: dict[tuple[str, str], _Entry] = {}
         with _as_no_answer(self._names.snapshot_bucket):
-            async for message in messages_of(
-                self._connection, self._names.snapshots, f"$O.{self._names.snapshot_bucket}.M.>"
-            ):
+            async for message in messages_of(self._connection, self._names.snapshots, "$O.*.M.>"):
                 try:
                     entry = _decode_entry(message.data)
                 except msgspec.DecodeError as error:
                     log.warning("snapshot_entry_unreadable seq=%d error=%s", message.seq, error)
                     continue
-                found[entry.name] = entry
+                entry.bucket = message.headers["Nats-Subject"].split(".")[1]
+                found[entry.bucket, entry.name] = entry
         return [entry for entry in found.values() if not entry.deleted]
 
     async def _read(self, entry: _Entry) -> io.BytesIO:
@@ -173,7 +195,7 @@ class JetStreamSnapshotStore:
             UnreadableSnapshot: The pieces are not all there, or are not those that were stored.
             NoAnswer: The server does not answer, or stops to answer.
         """
-        subject = f"$O.{self._names.snapshot_bucket}.C.{entry.nuid}"
+        subject = f"$O.{entry.bucket}.C.{entry.nuid}"
         attempt = 1
         while True:
             read, hasher, pieces = io.BytesIO(), hashlib.sha256(), 0
@@ -192,10 +214,10 @@ class JetStreamSnapshotStore:
             attempt += 1
             await asyncio.sleep(_PAUSE_SECONDS)
 
-    async def _store(self) -> ObjectStore:
-        context = JetStreamContext(self._connection.client, prefix=self._connection.api_prefix)
-        with _as_no_answer(self._names.snapshot_bucket):
-            return await context.object_store(self._names.snapshot_bucket)
+    def _store(self, bucket: str) -> ObjectStore:
+        context = _SnapshotStream(self._connection.client, prefix=self._connection.api_prefix)
+        context.stream = self._names.snapshots
+        return ObjectStore(name=bucket, stream=self._names.snapshots, js=context)
 
 
 @contextlib.contextmanager

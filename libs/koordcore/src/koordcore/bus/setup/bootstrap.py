@@ -178,11 +178,18 @@ async def _planned(connection: BusConnection, spec: StreamSpec) -> _Planned:
     found = info["config"]
     wanted["max_bytes"] = max(spec.max_bytes, found["max_bytes"])
     differences = compare(found, wanted)
-    refused = {field: pair for field, pair in differences.items() if field not in SAFE_FIELDS}
+    refused = {
+        field: pair for field, pair in differences.items() if field not in SAFE_FIELDS and not _grows(field, pair)
+    }
     if refused:
         raise StreamDiffers(spec.name, refused)
     change = Change.UPDATED if differences else Change.UNCHANGED
     return _Planned(spec, change, {**found, **wanted}, int(info["state"]["last_seq"]))
+
+
+def _grows(field: str, pair: tuple[Any, Any]) -> bool:
+    """Return whether a stream only gets further subjects, so that it keeps what it has."""
+    return field == "subjects" and set(pair[0] or ()) <= set(pair[1] or ())
 
 
 def compare(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

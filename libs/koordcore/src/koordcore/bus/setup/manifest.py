@@ -32,7 +32,7 @@ class ServiceManifest:
     asks: tuple[str, ...] = ()  # Services whose endpoints it may call; "*": all
     works_on: tuple[str, ...] = ()  # Streams on which it may run durable workers ("cmd", "ev")
     desired: str = ""  # Access to the KV bucket with the desired states of nodes: "", "read" or "write"
-    snapshots: bool = False  # Whether it may save snapshots of its folds
+    snapshots: bool = False  # Whether it may save snapshots of its folds (`koordcore.bus.names.SAVED_FOLDS`)
     checkpoints: bool = False  # Whether it may read the snapshots of other services
     leads: bool = False  # Whether it may take part in leader election by the KV bucket
     sees_leaders: bool = False  # Whether it may read which instances lead
@@ -129,7 +129,6 @@ PROJECTOR = ServiceManifest(
     reports=(AUDIT,),
     follows=("ev", "obs", "explanations", "adv"),
     answers=True,
-    snapshots=True,
 )
 
 AUDITOR = ServiceManifest(name="auditor", account="AUDITOR", follows=("ev", "explanations", "audit"))
@@ -168,7 +167,7 @@ GENESIS = ServiceManifest(
     follows=("ev",),
 )
 
-RETENTION = ServiceManifest(name="retention", account="RETENTION", follows=("ev",), snapshots=True, streams="purge")
+RETENTION = ServiceManifest(name="retention", account="RETENTION", follows=("ev",), checkpoints=True, streams="purge")
 
 # Creates the streams and restores backups. It may delete messages that a stream does not protect. It reads the restored
 # facts to find the moment of `--to` and facts that the backup lacks.

@@ -58,7 +58,8 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
     if manifest.desired == "write":
         publish += [f"$KV.{names.desired_bucket}.node.*"]
     if manifest.snapshots:
-        publish += [f"$O.{names.snapshot_bucket}.>", f"$JS.API.STREAM.PURGE.{names.snapshots}"]
+        buckets = names.snapshot_buckets if manifest.streams == "create" else (names.snapshot_bucket_of(manifest.name),)
+        publish += [*(f"$O.{bucket}.>" for bucket in buckets), f"$JS.API.STREAM.PURGE.{names.snapshots}"]
     if manifest.snapshots or manifest.checkpoints:
         publish += _object_reads(names)
     if manifest.leads:

@@ -202,7 +202,7 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
         StreamSpec(
             name=names.snapshots,
             description="snapshots of folds",
-            subjects=(f"$O.{names.snapshot_bucket}.C.>", f"$O.{names.snapshot_bucket}.M.>"),
+            subjects=tuple(f"$O.{bucket}.{part}.>" for bucket in names.snapshot_buckets for part in ("C", "M")),
             max_bytes=limits.snapshots,
             replicas=replicas,
             discard="new",
