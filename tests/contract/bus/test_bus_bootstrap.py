@@ -198,3 +198,27 @@ async def test_a_compressed_log_is_read_after_it_is_not_compressed_any_more(fres
         found = [await bus.events.last_of(AggregateRef("priorityclass", f"c{number}")) for number in range(2)]
         assert [stored and stored.seq for stored in found] == [1, 2]
     await connection.drain_and_close()
+
+
+async def test_the_streams_of_a_log_with_one_account_are_changed_and_keep_their_messages(
+    fresh_nats_server: NatsServer,
+) -> None:
+    now = streams(NAMES, replicas=1, sizes=SMALL)
+    before = {
+        NAMES.leader: {"allow_rollup": True},
+        NAMES.desired: {"allow_rollup": True},
+        NAMES.snapshots: {"subjects": tuple(f"$O.{NAMES.snapshot_bucket}.{part}.>" for part in ("C", "M"))},
+        **{stream: {"allow_direct": False} for stream in (NAMES.audit, NAMES.dlq, NAMES.adv)},
+    }
+    async with open_bus(BusSettings(urls=(fresh_nats_server.url,), cluster=NAMES.cluster)) as bus:
+        connection = bus.connection
+        assert connection is not None
+        await bootstrap(connection, [replace(spec, **before.get(spec.name, {})) for spec in now])  # type: ignore[arg-type]
+        for subject in (f"$O.{NAMES.snapshot_bucket}.M.x", f"$KV.{NAMES.leader_bucket}.leader.x"):
+            await connection.request(subject, b"{}")
+        done = await bootstrap(connection, now)
+        assert {name for name, change in done.items() if change is Change.UPDATED} == set(before)
+        for stream in (NAMES.snapshots, NAMES.leader):
+            assert (await state_of(connection, stream))["messages"] == 1
+        again = await bootstrap(connection, now)
+        assert set(again.values()) == {Change.UNCHANGED}
