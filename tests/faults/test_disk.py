@@ -36,7 +36,10 @@ async def test_a_full_disk_loses_nothing_and_goes_on_when_there_is_space(
             assert await live.reaches(truth.last, DEADLINE_SECONDS)
             disk.fill(LEFT_BYTES)
             loading = asyncio.create_task(writer.run(stop))
-            await until(lambda: writer.trouble.startswith("Full"), "the log says that it is full")
+            await until(
+                lambda: writer.trouble.startswith("Full(") and "disk" in writer.trouble,
+                "the log says that its disk is full",
+            )
             acknowledged = truth.last
             assert (await live.judge(truth, acknowledged)).outcome is Outcome.EQUAL
             if end != "none":

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from faults.matrix import EQUAL, ROWS
+from faults.matrix import ROWS
 from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.read.stream_reader import api
 from support.faults.damaged_log import NAMES, Damage, Prepared, When, run_case, running_copy
@@ -33,7 +33,7 @@ async def test_damaged_blocks_of_snapshots_change_no_state(
     one_server: Prepared, tmp_path: Path, damage: Damage, when: When
 ) -> None:
     result = await run_case(one_server, damage, when, tmp_path)
-    assert result.outcome in EQUAL, f"{damage.name}, {when}: {result.outcome}\n{result}"
+    assert result.outcome is Outcome.EQUAL, f"{damage.name}, {when}: {result.outcome}\n{result}"
 
 
 class Objects:

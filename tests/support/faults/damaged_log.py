@@ -18,6 +18,7 @@ from typing import Final
 from koordcore.bus.client.connection import BusConnection, ConnectionSettings, NoAnswer
 from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import Bus, bus_on
+from koordcore.bus.folds.snapshot_keeper import SnapshotKeeper
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.replicas import difference, losses, read_copies
 from koordcore.bus.read.stream_reader import ApiError, api, patient_api, stream_info
@@ -27,11 +28,12 @@ from koordcore.embedded.errors import EmbeddedError
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig
 from koordcore.ports.eventlog import LogHead, Misconfigured
+from koordcore.service.clock import SystemClock
 from support.bus.bus_worlds import SMALL
 from support.bus.nats_cluster import NatsCluster
 from support.faults.block_files import blocks_of, forget_index, messages_of
 from support.faults.facts import Truth, Writer
-from support.faults.folds import FOLD, FOLLOWER, Fold, Outcome, Verdict, stopped, together
+from support.faults.folds import FOLD, FOLLOWER, SNAPSHOT_EVENTS, SOURCE, Fold, Outcome, Verdict, stopped, together
 from support.until import DEADLINE_SECONDS, until
 
 NAMES: Final = BusNames("faults")
@@ -138,7 +140,7 @@ async def prepare(folder: Path, replicas: int) -> Prepared:
     try:
         await _declare(connection, replicas)
         bus = bus_on(connection, NAMES, follower=FOLLOWER)
-        fold, writer = Fold("saving", bus, saves=True), Writer(bus.events, truth)
+        fold, writer = Fold("saving", bus, saves_every=SNAPSHOT_EVENTS), Writer(bus.events, truth)
         messages = messages_of(servers.damaged.config.directory, NAMES.ev)
         copied = False
         while len(blocks_of(messages)) <= _BLOCKS:
@@ -149,10 +151,10 @@ async def prepare(folder: Path, replicas: int) -> Prepared:
                 await servers.start()
                 copied = True
         await writer.write(20)
+        await fold.reaches(truth.last, DEADLINE_SECONDS)
         # The newest snapshot has all facts, so that it tells when the log loses some of them.
-        while truth.last not in await bus.snapshots.sequences(FOLD):
-            await writer.write(1)
-            await fold.reaches(truth.last, DEADLINE_SECONDS)
+        keeper = SnapshotKeeper(FOLD, SOURCE, bus.snapshots, SystemClock())
+        await keeper.save(fold.runner.state, truth.last, truth.at[truth.last].event_id)
         await fold.end()
     finally:
         await connection.drain_and_close()

@@ -63,10 +63,10 @@ class Fold:
     Args:
         who: Name of this fold in verdicts.
         snapshots: Whether it begins with a snapshot.
-        saves: Whether it saves snapshots.
+        saves_every: Number of facts after which it saves a snapshot. None: it saves none.
     """
 
-    def __init__(self, who: str, bus: Bus, *, snapshots: bool = True, saves: bool = False) -> None:
+    def __init__(self, who: str, bus: Bus, *, snapshots: bool = True, saves_every: int | None = None) -> None:
         self.who = who
         self._bus = bus
         self.runner = FoldRunner(
@@ -75,8 +75,7 @@ class Fold:
             SOURCE,
             SystemClock(),
             snapshots=bus.snapshots if snapshots else None,
-            batch=SNAPSHOT_EVENTS // 2,
-            snapshot_events=SNAPSHOT_EVENTS if saves else 1_000_000,
+            snapshot_events=saves_every or 1_000_000,
         )
         self._task = asyncio.create_task(self.runner.run())
 
