@@ -86,6 +86,12 @@ ELSEWHERE = (
         "it needs an API server",
     ),
     Elsewhere(
+        "python -m tests.faults --kills 20 --nodes 3",
+        "tests/faults/test_kills.py",
+        '"tests.faults", "--kills", "20", "--nodes", "3"',
+        "it takes minutes",
+    ),
+    Elsewhere(
         "python examples/protection/measure.py --picture FILE",
         "services/agent/tests/qos/test_real_protection.py",
         '"--picture", str(picture)',

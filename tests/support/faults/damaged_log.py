@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from koordcore.bus.client.connection import BusConnection, ConnectionSettings, NoAnswer
+from koordcore.bus.client.connection import BusConnection, ConnectionSettings, NoAnswer, NotConnected
 from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import Bus, bus_on
 from koordcore.bus.folds.snapshot_keeper import SnapshotKeeper
@@ -295,7 +295,7 @@ class _Case:
             info = await stream_info(self._connection, NAMES.ev, patient_api)
             if info is not None and info["cluster"].get("leader") == name:
                 return True
-            with contextlib.suppress(ApiError, NoAnswer):
+            with contextlib.suppress(ApiError, NoAnswer, NotConnected):
                 await api(self._connection, f"$JS.API.STREAM.LEADER.STEPDOWN.{NAMES.ev}", request)
             await asyncio.sleep(0.3)
             return False
@@ -357,7 +357,7 @@ class _Case:
         """
         try:
             copies = await read_copies(self._connection, NAMES.ev, NAMES.prefix("ev"), silent_seconds=_SILENT_SECONDS)
-        except (ApiError, Misconfigured, NoAnswer) as error:
+        except (ApiError, Misconfigured, NoAnswer, NotConnected) as error:
             return [Verdict(_COPIES, Outcome.STOPPED, str(error))]
         said = losses(copies) or difference(copies)
         if said:
@@ -374,7 +374,7 @@ class _Case:
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 return await self._bus.events.head()
-        except (NoAnswer, Misconfigured, TimeoutError):
+        except (NoAnswer, NotConnected, Misconfigured, TimeoutError):
             return None
 
 
