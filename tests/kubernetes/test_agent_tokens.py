@@ -18,6 +18,7 @@ from koordcore.events.criproxy import ProxyFactsDropped
 from koordcore.events.nodestate import PodsStarted
 from koordcore.ports.eventlog import Appended, Misconfigured
 from support.bus.bus_worlds import sealed
+from support.bus.guarded import relaying
 from support.bus.installed_server import NAMES, IssuingSite, koord
 from support.kubernetes.control_plane import ControlPlane
 from support.kubernetes.installation import NODE_NAMESPACE, rendered
@@ -112,7 +113,11 @@ async def test_an_agent_connects_with_the_token_of_its_pod_and_writes_for_its_no
     issuer = await asyncio.create_subprocess_exec(sys.executable, "-m", "koordctl", *words)
     try:
         await until(lambda: site.admits("node-t", of_pod(plane, agent_pod)))
-        async with site.as_agent("node-t", of_pod(plane, agent_pod)) as connection:
+        async with (
+            site.connected("manager") as manager,
+            relaying(manager, NAMES),
+            site.as_agent("node-t", of_pod(plane, agent_pod)) as connection,
+        ):
             bus = bus_on(connection, NAMES)
             mine = sealed("nodestate", "node-t", PodsStarted(pods=["a"]), 0, "one")
             of_proxy = sealed("criproxy", "node-t", ProxyFactsDropped(facts=1), 0, "one")

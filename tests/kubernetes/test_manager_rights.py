@@ -6,18 +6,24 @@ from typing import Any
 
 import pytest
 from support.kubernetes.control_plane import ControlPlane
+from support.kubernetes.installation import NODE_NAMESPACE
 
 pytestmark = [pytest.mark.kubernetes]
 
 POD = "of-somebody"
-HIS = ("pod", POD, "-n", "default")
+HIS = ("pod", POD, "-n", NODE_NAMESPACE)
+"""In a namespace whose pods ask no webhook, because no manager runs."""
+TOLERATED = {"operator": "Exists", "effect": "NoExecute"}
+"""With it the API server adds no tolerations of its own; any pod may get more, and none may lose one."""
 
 
 @pytest.fixture(scope="module")
 def somebody(plane: ControlPlane) -> Iterator[str]:
     """A pod of a user, which is not placed."""
-    spec = {"schedulerName": "nobody", "containers": [{"name": "main", "image": "pause"}]}
-    plane.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": POD, "namespace": "default"}, "spec": spec})
+    containers = [{"name": "main", "image": "pause"}]
+    spec = {"schedulerName": "nobody", "tolerations": [TOLERATED], "containers": containers}
+    metadata = {"name": POD, "namespace": NODE_NAMESPACE}
+    plane.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
     yield POD
     plane.kubectl("delete", *HIS, "--force", "--grace-period=0")
 
@@ -33,7 +39,7 @@ def refusal(plane: ControlPlane, patch: Any, *more: str) -> str:
     "patch",
     [
         {"spec": {"containers": [{"name": "main", "image": "miner"}]}},
-        {"spec": {"tolerations": [{"operator": "Exists"}]}},
+        {"spec": {"tolerations": [TOLERATED, {"operator": "Exists"}]}},
         {"spec": {"activeDeadlineSeconds": 1}},
         {"metadata": {"finalizers": ["example.com/for-ever"]}},
         {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]}},
