@@ -123,7 +123,7 @@ HOLES: Final[dict[str, tuple[Hole, ...]]] = {
     ),
     "base/nightly.yaml": (
         Hole(r"(?<=image: )nats:\S+", "{{ .Values.natsImage }}"),
-        IMAGE._replace(times=4),
+        IMAGE._replace(times=5),
         Hole(r"(?<=storage: )50Gi(?: +#.*)?", "{{ .Values.backups.storage }}"),
     ),
     "base/network-policies.yaml": (
