@@ -162,7 +162,7 @@ def test_totals_and_counts_are_the_sums_over_rows() -> None:
     [
         ({"body": b'{"object": 1}'}, "body"),
         ({"body": b'{"object":{},"more":"\xff"}'}, "utf-8"),
-        ({"body": b'{"object":{},"more":"\x00"}'}, "NUL"),
+        ({"body": b'{"object":{},"more":"\x00"}'}, "malformed"),
         ({"ref": AggregateRef("podspec", "x" * (LONGEST_ID + 1))}, "characters"),
         ({"headers": {"Koord-Type": "PodTeleported"}}, "no such event type"),
     ],
