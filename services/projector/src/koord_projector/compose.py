@@ -54,7 +54,7 @@ def assemble(shell: Shell[ProjectorSettings], bus: Bus) -> None:
     shell.service.add(Component(name="head", run=lambda: watch_head(context)))
     if bus.connection is not None:
         comparisons = Comparisons(context, Streams(bus.observations, bus.explanations))
-        requests = request_server(bus.connection, bus.names, database, progress, comparisons)
+        requests = request_server(bus.connection, bus.names, database, progress, comparisons.answer)
         shell.service.add(Component(name="requests", run=requests.run))
     for stream, source in (("obs", bus.observations), ("explanations", bus.explanations)):
         archive = Archive(

@@ -23,7 +23,15 @@ from koordcore.ports.eventlog import HistoryGone, ObservationLog
 from koordcore.requests.comparing import ComparedTable, Comparison
 from koordcore.stories.usage_archive import report_time
 
-from koord_projector.comparing.digests import (
+from koord_projector.context import FOLD, ProjectorContext
+from koord_projector.fold.archives import LONGEST_TOKEN, ExplanationRow, best_effort_usage, explanation_row
+from koord_projector.fold.projection import has_row, id_in_tables
+from koord_projector.projecting.feed import LOG_ERRORS
+from koord_projector.projecting.fold_process import FoldEnded, fold_process
+from koord_projector.store.compared_tables import Seen, seen, stored_facts
+from koord_projector.store.copytext import canonical_event_line
+from koord_projector.store.database import WRITE_ERRORS, first_line
+from koord_projector.store.digests import (
     BLOCK,
     EVENTS,
     TABLES,
@@ -34,14 +42,6 @@ from koord_projector.comparing.digests import (
     line_hash,
     rows_in,
 )
-from koord_projector.comparing.tables import Seen, seen, stored_facts
-from koord_projector.context import FOLD, ProjectorContext
-from koord_projector.fold.archives import LONGEST_TOKEN, ExplanationRow, best_effort_usage, explanation_row
-from koord_projector.fold.projection import has_row, id_in_tables
-from koord_projector.projecting.feed import LOG_ERRORS
-from koord_projector.projecting.fold_process import FoldEnded, fold_process
-from koord_projector.store.copytext import canonical_event_line
-from koord_projector.store.database import WRITE_ERRORS, first_line
 
 _BATCH: Final = 2_000
 _MESSAGES: Final = 500

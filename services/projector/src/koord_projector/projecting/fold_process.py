@@ -18,11 +18,11 @@ import msgspec
 from koordcore.events.envelope import HEADER_TYPE, WRITTEN_BY_NODES, StoredEvent
 from koordcore.events.registry import UnreadableEvent
 
-from koord_projector.comparing.digests import Digests, FoldedDigests
-from koord_projector.comparing.tables import folded_tables
 from koord_projector.fold.projection import AUDITED_KINDS, Projection
+from koord_projector.store.compared_tables import folded_tables
 from koord_projector.store.copytext import SCHEMA_MAX
 from koord_projector.store.database import REFUSED
+from koord_projector.store.digests import Digests, FoldedDigests
 from koord_projector.store.shadow import ShadowRows
 
 T = TypeVar("T")

@@ -1,6 +1,7 @@
 """How far the projector is: the position of the fold, the hash of its state, and a request to fold again."""
 
 import hashlib
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
@@ -8,13 +9,13 @@ from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.names import BusNames
 from koordcore.bus.work.endpoints import EndpointServer, Refusal
 from koordcore.requests.catalogue import PROJECTOR_COMPARE, PROJECTOR_STATE_HASH, StateHash, StateHashRequest
+from koordcore.requests.comparing import CompareRequest, Comparison
 from koordcore.requests.endpoint import ErrorCode
 from koordcore.state.cluster import combine_digests
 from koordcore.values.timestamps import rfc3339
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from koord_projector.comparing.runs import Comparisons
 from koord_projector.context import Progress
 from koord_projector.read.endpoint import Query, Reading
 from koord_projector.read.moments import resolve
@@ -23,6 +24,8 @@ from koord_projector.store.database import READ_ERRORS, Database, first_line
 _OLDEST: Final = text("SELECT occurred_at FROM events ORDER BY seq LIMIT 1")
 _POSITION: Final = text("SELECT position FROM projection WHERE stream = 'ev'")
 _ROWS_AT_ONCE: Final = 2_000
+
+Compare = Callable[[CompareRequest], Awaitable[Comparison]]  # Compares the tables with the log
 
 
 class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +107,7 @@ def _digest(kind: str, id_: str, state: str) -> int:
 
 
 def request_server(
-    connection: BusConnection, names: BusNames, database: Database, progress: Progress, comparisons: Comparisons
+    connection: BusConnection, names: BusNames, database: Database, progress: Progress, compare: Compare
 ) -> EndpointServer:
     """Answers requests on the bus (`koordcore.requests.catalogue`) from the rows in Postgres."""
 
@@ -118,5 +121,5 @@ def request_server(
 
     server = EndpointServer(connection, names, workers=1)
     server.serve(PROJECTOR_STATE_HASH, state_hash)
-    server.serve(PROJECTOR_COMPARE, comparisons.answer)
+    server.serve(PROJECTOR_COMPARE, compare)
     return server

@@ -8,8 +8,8 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from koord_projector.comparing.digests import EVENTS, TABLES, BlockDigests, ComparedColumns, Digest, Digests
 from koord_projector.store.copytext import quoted
+from koord_projector.store.digests import EVENTS, TABLES, BlockDigests, ComparedColumns, Digest, Digests
 from koord_projector.store.positions import FACTS, projection_schema
 
 _SESSION: Final = ("SET client_encoding = 'UTF8'", "SET jit = off", "SET statement_timeout = 0")
