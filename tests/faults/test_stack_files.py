@@ -14,8 +14,10 @@ from support.faults.small_stack import small_options, small_stack
 
 pytestmark = [pytest.mark.nats, pytest.mark.postgres, pytest.mark.slow]
 
-OWN: Final = ("ports.json", "clock", "run/stack.json")
-"""Files that the stack writes for its next start. `stack.json` is left behind by a supervisor that was killed."""
+OWN: Final = ("ports.json", "clock")
+"""Files that the stack writes for its next start."""
+STATE: Final = "run/stack.json"
+"""It is left behind by a supervisor that was killed. A start refuses one that cannot be read, and names it."""
 
 
 @pytest.mark.deep
@@ -28,9 +30,15 @@ async def test_a_stack_with_damaged_files_of_its_own_starts_with_its_state(tmp_p
             live = set(stack.load.live)
         (var / "clock").write_text("system\n")
         for fault, damage in ON_ONE_FILE.items():
-            shutil.copyfile(tmp_path / "stack.json", var / "run" / "stack.json")
             for name in OWN:
                 damage(var / name)
+            shutil.copyfile(tmp_path / "stack.json", var / STATE)
+            damage(var / STATE)
+            if fault != "delete" and fault != "flip one bit":
+                with pytest.raises(EmbeddedError, match=r"stack\.json is not a stack state file"):
+                    async with small_stack(var):
+                        pass
+            (var / STATE).unlink(missing_ok=True)
             async with small_stack(var) as stack:
                 stack.load.live.update(live)
                 await stack.settled()

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import random
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -133,6 +134,12 @@ class Watched:
     def alive(self) -> set[str]:
         """Names of the pods that are there."""
         return {self.audit.name_of(uid) for uid in self.audit.live_pods()}
+
+    @property
+    def doubled(self) -> list[str]:
+        """Names that more than one pod has."""
+        names = Counter(self.audit.name_of(uid) for uid in self.audit.live_pods())
+        return sorted(name for name, count in names.items() if count > 1)
 
     async def lost(self) -> list[str]:
         """Read the whole log again: a sentence for each position that has another fact than before, or none.

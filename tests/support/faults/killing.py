@@ -264,6 +264,7 @@ class Killing:
                 f" not deleted {sorted(self._watched.alive - live)}"
             )
         self._count()
+        self.report.wrong += [f"two pods have the name {name}" for name in self._watched.doubled]
         lost = {f"default/{name}" for name in self._load.acknowledged} - self._watched.submitted
         self.report.wrong += [f"the acknowledged pod {name} is not in the log" for name in sorted(lost)]
         self.report.wrong += self._watched.audit.findings(()).sentences()
