@@ -11,7 +11,7 @@ from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.settings import DeschedulerSettings
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.webhooks import served
-from koord_manager.settings import LEASE_NAME, ManagerSettings
+from koord_manager.settings import LEASE_NAME, ManagerSettings, mirrored_configs
 from koord_scheduler.settings import SchedulerSettings
 from koordcore.bus.setup.manifest import INSTALLED
 from koordcore.events.envelope import AggregateRef
@@ -78,6 +78,18 @@ def test_the_lease_that_is_allowed_is_the_one_that_is_used() -> None:
     names = [name for rule in rules if "leases" in rule["resources"] for name in rule.get("resourceNames", [])]
 
     assert names == [LEASE_NAME]
+
+
+def test_each_config_map_that_the_gateway_reads_is_allowed() -> None:
+    user = manager_user()
+    missing = [
+        (verb, name)
+        for namespace, name in mirrored_configs(ManagerSettings.load([], {}))
+        for verb in ("get", "list", "watch")
+        if not user.may(verb, "", "configmaps", namespace, name)
+    ]
+
+    assert missing == []
 
 
 def test_every_nats_server_collects_garbage_before_it_reaches_its_limit_of_memory() -> None:

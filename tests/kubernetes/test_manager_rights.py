@@ -31,7 +31,7 @@ def somebody(plane: ControlPlane) -> Iterator[str]:
 def refusal(plane: ControlPlane, patch: Any, *more: str) -> str:
     """Return why the manager may not patch the pod; "" if it may."""
     user = plane.kubeconfig("manager", plane.token("koord-manager"))
-    answer = plane.ask("patch", *HIS, "--type=merge", "--patch", json.dumps(patch), *more, user=user)
+    answer = plane.ask("patch", *HIS, "--type=strategic", "--patch", json.dumps(patch), *more, user=user)
     return "" if answer.code == 0 else answer.err
 
 

@@ -10,7 +10,6 @@ from koordcore.bus.folds.foldable import Folded
 from koordcore.bus.read.log_size import LogRoom, watch_log_size
 from koordcore.bus.read.report_gate import ReportGate
 from koordcore.ports.leadership import Leadership
-from koordcore.protocol.hardware.device_requests import GPU_TEMPLATES
 from koordcore.service.bus import leadership_of
 from koordcore.service.clock import SystemClock
 from koordcore.service.component import add_bus
@@ -34,6 +33,7 @@ from koord_manager.settings import (
     ManagerSettings,
     admission_options,
     config_names,
+    mirrored_configs,
     node_quota,
     recommender_settings,
 )
@@ -250,7 +250,7 @@ def assemble(
         shell.health.add_readiness("leader", lambda: None if leadership.holder else "no instance leads yet")
         shell.service.add(Component(name="documents", run=lambda: serve_documents(context), stop=intake.close))
         return added
-    names = config_names(settings)
+    slo_config, *other_configs = mirrored_configs(settings)
     gateway = make_gateway(
         shell,
         bus,
@@ -258,8 +258,8 @@ def assemble(
         api,
         view,
         runner.reached,
-        slo_config=(names.slo_namespace, names.slo_name),
-        other_configs=((names.enhanced_namespace, names.enhanced_name), GPU_TEMPLATES),
+        slo_config=slo_config,
+        other_configs=tuple(other_configs),
         wrote=metrics.wrote,
         taken=queue_metrics.taken,
     )

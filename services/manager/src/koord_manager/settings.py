@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from koordcore.bus.work.node_facts import DEFAULT_QUOTA, NodeQuota
+from koordcore.protocol.hardware.device_requests import GPU_TEMPLATES
 from koordcore.service.bus import ElectedSettings
 from koordcore.service.flags import FlagSpec, Gate, Stage, without_effect
 from koordcore.service.settings import Flag, Seconds, TextList
@@ -200,6 +201,15 @@ def config_names(settings: ManagerSettings) -> ConfigNames:
         enhanced_namespace=settings.enhanced_config_namespace,
         enhanced_name=settings.enhanced_config_name,
     )
+
+
+def mirrored_configs(settings: ManagerSettings) -> tuple[tuple[str, str], ...]:
+    """Return namespace and name of each ConfigMap that the gateway reads, slo-controller-config first.
+
+    The Role of the manager in `k8s/base` names them: a ConfigMap that it may not read stops the gateway.
+    """
+    names = config_names(settings)
+    return (names.slo_namespace, names.slo_name), (names.enhanced_namespace, names.enhanced_name), GPU_TEMPLATES
 
 
 def recommender_settings(settings: ManagerSettings) -> RecommenderSettings:
