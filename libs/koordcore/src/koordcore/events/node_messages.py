@@ -94,6 +94,8 @@ def _require_storable_body(stored: StoredEvent, event: Event) -> None:
 def _is_time(text: str) -> bool:
     if not _TIME.fullmatch(text):
         return False
+    if text[8:10] <= "28":  # a day that every month has
+        return True
     try:
         datetime.fromisoformat(text)
     except ValueError:  # 30 February
