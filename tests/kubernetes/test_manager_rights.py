@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from support.kubernetes.control_plane import ControlPlane
 from support.kubernetes.installation import NODE_NAMESPACE
+from support.kubernetes.kubelets import api_client
 
 pytestmark = [pytest.mark.kubernetes]
 
@@ -28,11 +29,13 @@ def somebody(plane: ControlPlane) -> Iterator[str]:
     plane.kubectl("delete", *HIS, "--force", "--grace-period=0")
 
 
-def refusal(plane: ControlPlane, patch: Any, *more: str) -> str:
+def refusal(plane: ControlPlane, patch: Any, subresource: str = "") -> str:
     """Return why the manager may not patch the pod; "" if it may."""
-    user = plane.kubeconfig("manager", plane.token("koord-manager"))
-    answer = plane.ask("patch", *HIS, "--type=strategic", "--patch", json.dumps(patch), *more, user=user)
-    return "" if answer.code == 0 else answer.err
+    content_type = {"Content-Type": "application/strategic-merge-patch+json"}
+    path = f"/api/v1/namespaces/{NODE_NAMESPACE}/pods/{POD}{subresource}"
+    with api_client(plane, plane.token("koord-manager")) as client:  # kubectl would read the subresource first
+        answer = client.patch(path, content=json.dumps(patch), headers=content_type)
+    return "" if answer.is_success else answer.text
 
 
 @pytest.mark.parametrize(
@@ -54,7 +57,7 @@ def test_the_manager_changes_no_spec_and_no_owner(plane: ControlPlane, somebody:
     [{"phase": "Failed"}, {"podIPs": [{"ip": "10.0.0.1"}]}],
 )
 def test_the_manager_changes_no_phase_and_no_address(plane: ControlPlane, somebody: str, status: Any) -> None:
-    assert "koord-manager changes conditions" in refusal(plane, {"status": status}, "--subresource=status")
+    assert "koord-manager changes conditions" in refusal(plane, {"status": status}, "/status")
 
 
 def test_what_the_gateway_writes_is_permitted(plane: ControlPlane, somebody: str) -> None:
@@ -62,7 +65,7 @@ def test_what_the_gateway_writes_is_permitted(plane: ControlPlane, somebody: str
     status = {"status": {"conditions": [condition], "nominatedNodeName": "n1"}}
 
     assert refusal(plane, {"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}) == ""
-    assert refusal(plane, status, "--subresource=status") == ""
+    assert refusal(plane, status, "/status") == ""
 
 
 def test_the_manager_reads_the_configuration_and_no_other_config_map(plane: ControlPlane) -> None:

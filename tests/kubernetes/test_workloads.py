@@ -310,19 +310,24 @@ async def test_the_api_server_admits_the_pods_of_every_workload(plane: ControlPl
     await installed.until(lambda: not unmade() and nightly(), "every workload has its pods")
 
 
+def settings_of(package: str) -> type[ServiceSettings]:
+    """Return the class of a program's settings: of those in its module the one that derives from all others."""
+    name = f"{package}.{'compose' if package.endswith('.installer') else 'settings'}"
+    found: list[type[ServiceSettings]] = [
+        kind
+        for kind in vars(import_module(name)).values()
+        if isinstance(kind, type) and issubclass(kind, ServiceSettings) and kind.__module__ == name
+    ]
+    return max(found, key=lambda kind: len(kind.__mro__))
+
+
 def test_the_services_accept_their_flags_and_environment(plane: ControlPlane) -> None:
     checked: dict[str, tuple[str, ...]] = {}
     for name, workload in workloads(plane).items():
         main = container(workload)
         package = main.get("command", [""])[-1].replace("-", "_").replace("_installer", ".installer")
         if package.startswith("koord_"):
-            settings: type[ServiceSettings] = next(
-                kind
-                for kind in vars(import_module(f"{package}.settings")).values()
-                if isinstance(kind, type)
-                and issubclass(kind, ServiceSettings)
-                and kind.__module__ == f"{package}.settings"
-            )
+            settings = settings_of(package)
             environment = {each["name"]: each.get("value", name) for each in main.get("env", [])}
             checked[package] = settings.load(main["args"], environment).nats_urls
     assert checked.pop("koord_devicediscovery")  # these two have no connection to the log
