@@ -35,14 +35,14 @@ PODS_OF = {
 class Stack(KoordCommand):
     """The command with what these examples ask."""
 
-    def status(self, reservation: str) -> dict[str, Any]:
+    def status_of(self, reservation: str) -> dict[str, Any]:
         """The status of a Reservation."""
         found: dict[str, Any] = self.ask("get", "reservation", reservation).get("status", {})
         return found
 
     def owners(self, reservation: str) -> list[str]:
         """Names of the pods that use a Reservation."""
-        return sorted(owner["name"] for owner in self.status(reservation)["currentOwners"])
+        return sorted(owner["name"] for owner in self.status_of(reservation)["currentOwners"])
 
 
 @pytest.fixture(scope="module")
@@ -79,15 +79,15 @@ def test_there_is_a_file_for_each_feature() -> None:
     ],
 )
 def test_the_pods_that_the_text_names_are_the_owners(stack: Stack, name: str, phase: str, owners: list[str]) -> None:
-    until_blocking(lambda: stack.status(name)["phase"] == phase)
+    until_blocking(lambda: stack.status_of(name)["phase"] == phase)
 
     assert stack.owners(name) == owners
     for owner in owners:
-        assert stack.ask("get", "pod", owner)["spec"]["nodeName"] == stack.status(name)["nodeName"]
+        assert stack.ask("get", "pod", owner)["spec"]["nodeName"] == stack.status_of(name)["nodeName"]
 
 
 def test_one_cpu_of_the_reservation_for_a_label_stays_reserved(stack: Stack) -> None:
-    status = stack.status("label-owner")
+    status = stack.status_of("label-owner")
 
     assert (status["allocatable"]["cpu"], status["allocated"]["cpu"]) == ("3", "2")
     assert "cpu 2/3" in stack.run("explain", "reservation", "label-owner")
@@ -104,16 +104,16 @@ def test_the_timeline_of_a_running_pod_names_the_reservation_that_took_its_place
 
 
 def test_one_pod_consumes_the_reservation_that_allows_one_owner(stack: Stack) -> None:
-    until_blocking(lambda: stack.status("allocate-once")["phase"] == "Succeeded")
+    until_blocking(lambda: stack.status_of("allocate-once")["phase"] == "Succeeded")
 
     assert len(stack.owners("allocate-once")) == 1
     assert stack.owners("allocate-once")[0] in PODS_OF["allocate-once"]
 
 
 def test_the_reservation_without_a_pod_expires_after_three_seconds(stack: Stack) -> None:
-    until_blocking(lambda: stack.status("expiry")["phase"] == "Failed")
+    until_blocking(lambda: stack.status_of("expiry")["phase"] == "Failed")
 
-    ready = next(each for each in stack.status("expiry")["conditions"] if each["type"] == "Ready")
+    ready = next(each for each in stack.status_of("expiry")["conditions"] if each["type"] == "Ready")
     assert (ready["status"], ready["reason"]) == ("False", "Expired")
     assert stack.owners("expiry") == []
 
@@ -151,7 +151,7 @@ def table(text: str, name: str) -> list[dict[str, str]]:
 
 
 def test_a_replay_shows_reservations_as_the_projector_has_them_at_that_moment(stack: Stack) -> None:
-    until_blocking(lambda: stack.status("expiry")["phase"] == "Failed")
+    until_blocking(lambda: stack.status_of("expiry")["phase"] == "Failed")
     until_blocking(lambda: len(stack.owners("label-owner")) == 2)
     lives = [stack.ask("explain", "reservation", name)["life"] for name in ("label-owner", "expiry", "gpu")]
     placed = [moment["position"] for life in lives for moment in life if moment["step"] == "placed"]

@@ -16,7 +16,7 @@ from koord_projector.projecting.fold_process import FoldEnded, FoldProcess, as_s
 from koord_projector.store import shadow as shadow_module
 from koord_projector.store.shadow import SCHEMA, Shadow
 from koordcore.bus.client.wire import HEADER_LINE, encode_headers
-from koordcore.bus.read.feed import EventHeaders
+from koordcore.bus.read.event_headers import EventHeaders
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.log import EventSkipped
 from psycopg import sql

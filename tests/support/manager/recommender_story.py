@@ -15,7 +15,7 @@ from koordcore.bus.adapters.memory import MemoryLog, MemoryObservationLog, Memor
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Origin, StoredEvent
 from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.pod import PlacementExplanation, PodPlaced
-from koordcore.state.aggregates import PodSpecState
+from koordcore.state.aggregates import PodSpecState, PodState
 from koordcore.values.timestamps import rfc3339
 from support.manager.loops import CONFIG, NODE, Manager, running
 
@@ -57,6 +57,8 @@ class Story:
     async def place(self) -> None:
         """Every pod is on the node."""
         for uid, spec in list(self.manager.view.state.of_kind(PodSpecState).items()):
+            if uid in self.manager.view.state.of_kind(PodState):
+                continue
             meta = spec.object.metadata
             placed = PodPlaced(
                 namespace=meta.namespace,
@@ -75,6 +77,7 @@ class Story:
     async def live(self, reports: int, cpu_milli: int, *, every: float = MINUTE) -> None:
         """So many reports of all pods, and a control round after each."""
         view, clock = self.manager.view, self.manager.clock
+        await self.place()
         for _ in range(reports):
             now = rfc3339(clock.now())
             pods = [

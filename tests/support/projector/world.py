@@ -13,7 +13,7 @@ from koord_projector.projecting.feed import watch_head
 from koord_projector.store.database import Database
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog, MemoryObservationLog
 from koordcore.bus.read.report_gate import ReportGate
-from koordcore.events.envelope import HEADER_OCCURRED_AT, StoredEvent, name_token
+from koordcore.events.envelope import StoredEvent, name_token
 from koordcore.service.clock import SystemClock
 from koordcore.service.health import Health
 from koordcore.service.telemetry.logging import logger
@@ -22,7 +22,7 @@ from koordcore.service.telemetry.tracing import Tracer
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeAgentState, PodSpecState, PodState
 from koordcore.values.allocation import is_reservation
-from koordcore.values.timestamps import unix_seconds
+from support.bus.storing_times import stored_when_told
 from support.until import until
 
 TABLES = (
@@ -37,12 +37,6 @@ TABLES = (
     "cluster_series",
 )
 """The tables that a rebuild fills from the log."""
-
-
-def stored_when_told(*logs: MemoryLog) -> None:
-    """Let streams store each message when its writer says that it occurred, because the days of tests are fixed."""
-    for log in logs:
-        log.time_of_storing = lambda headers: int(unix_seconds(headers.get(HEADER_OCCURRED_AT, "")) * 1e6) * 1000
 
 
 @dataclass
