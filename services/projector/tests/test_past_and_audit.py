@@ -304,7 +304,9 @@ async def test_a_database_of_the_version_before_keeps_its_facts_and_answers_past
         for row in changes.new_aggregates:
             values = (row.ref.kind, row.ref.id, row.seq, row.state.decode())
             await cursor.execute("INSERT INTO aggregates (kind, id, seq, state) VALUES (%s, %s, %s, %s)", values)
-        await cursor.execute("INSERT INTO projection VALUES ('ev', %s, %s, 'of an earlier version')", (1500, "id"))
+        await cursor.execute(
+            "INSERT INTO projection VALUES ('ev', %s, %s, 'of an earlier version')", (1500, events[-1].event_id)
+        )
         for pod in changes.pods:
             await cursor.execute(
                 """

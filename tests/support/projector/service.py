@@ -83,7 +83,7 @@ def served_in_a_thread(dsn: str, cluster: SyntheticCluster, *, token: str = "", 
 
     async def live() -> None:
         bus, _ = await bus_with(cluster)
-        async with serving(dsn, bus, token=token, **settings) as url:
+        async with serving(dsn, bus, token=token, waits=True, **settings) as url:
             begun.set_result(url)
             await asyncio.to_thread(over.wait)
 

@@ -211,7 +211,8 @@ COMMANDS = (
     Entry(
         "nightly",
         RUN,
-        "Each night: compare the servers' copies of the log, back it up, restore the backup for a test, archive.",
+        "Each night: compare the servers' copies of the log, back it up, restore the backup for a test, archive,"
+        " verify.",
         "koordctl.installation.nightly",
         "nightly",
     ),

@@ -43,6 +43,7 @@ def test_status_and_hash_are_those_of_the_log(client: httpx.Client) -> None:
     assert get(client, "/api/hash") == {
         "position": len(CLUSTER.facts),
         "hash": folded_cluster(len(CLUSTER.facts)).hash(),
+        "trouble": "",
     }
 
 
