@@ -73,8 +73,7 @@ async def attacked(
         guarded.connected(manifest.name) as attacker,
     ):
         for spec in streams(NAMES, replicas=1):
-            judge.write(pub(concrete(spec.subjects[0]), "", SECRET))
-        await judge.client.flush()
+            await judge.request(concrete(spec.subjects[0]), SECRET, timeout=10)  # stored before the attack begins
 
         def hear(subject: bytes, _reply: bytes, _header: bytes, body: bytes) -> None:
             if body != BARRIER:

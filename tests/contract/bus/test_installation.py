@@ -107,5 +107,6 @@ async def test_a_replaced_or_revoked_key_is_refused_after_a_reload(site: Site, t
         async with site.connected("scheduler"):
             pass
         event = sealed("nodestate", "worker-1", PodsStarted(pods=["b"]), 0, "three")
-        assert isinstance(await bus_on(bystander, NAMES).events.append([event]), Appended)
+        async with site.connected("manager") as manager, relaying(manager, NAMES):
+            assert isinstance(await bus_on(bystander, NAMES).events.append([event]), Appended)
         assert bystander.epoch == 0, "it was never disconnected"
