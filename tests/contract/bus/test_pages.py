@@ -14,6 +14,7 @@ from koordcore.events.nodestate import PodsStarted
 from koordcore.ports.eventlog import Appended
 from koordctl.stack.nodes import simulated_nodes, write_nodes
 from support.bus.bus_worlds import sealed
+from support.bus.guarded import relaying
 from support.bus.installed_server import IssuingSite, Site
 from support.guide import Command, steps
 from support.pages import DOCS, ReaderElsewhere, sections_for
@@ -53,8 +54,13 @@ async def test_a_backup_is_restored_on_servers_of_their_own_by_the_commands_of_t
     fact = sealed("nodestate", "worker-1", PodsStarted(pods=["a"]), 0, "one")
     with serving(site):
         run_as("bootstrap", "koord bus bootstrap --log-size 3Gi")
-        async with site.connected("agent-worker-1") as connection:
-            assert isinstance(await bus_on(connection, BusNames("dev")).events.append([fact]), Appended)
+        names = BusNames("dev")
+        async with (
+            site.connected("agent-worker-1") as connection,
+            site.connected("manager") as manager,
+            relaying(manager, names),
+        ):
+            assert isinstance(await bus_on(connection, names).events.append([fact]), Appended)
         run_as("backup", "koord backup koord-2026-11-23")
     (tmp_path / "keys" / "data").rename(tmp_path / "lost")
 
