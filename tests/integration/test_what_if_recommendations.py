@@ -21,7 +21,7 @@ def node(name: str) -> Json:
 
 def deployment(replicas: int) -> Json:
     container = {"name": "app", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
-    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}}
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"nodeName": "n1", "containers": [container]}}
     spec = {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": template}
     return {
         "apiVersion": "apps/v1",
