@@ -78,8 +78,13 @@ async def facts_of_an_agent(site: Site, reader: ReaderElsewhere, folder: Path) -
     reader.run(f"KOORD_NATS={NATS} {user} koord bus bootstrap")
     (node,) = simulated_nodes("1")
     write_nodes(folder / "nodes.json", [{**node, "metadata": {**node["metadata"], "name": "worker-2"}}])
-    async with site.connected("auditor") as connection:
-        log = bus_on(connection, BusNames("dev")).events
+    names = BusNames("dev")
+    async with (
+        site.connected("auditor") as connection,
+        site.connected("manager") as manager,
+        relaying(manager, names),
+    ):
+        log = bus_on(connection, names).events
 
         async def count() -> int:
             return (await log.head()).last_seq
