@@ -138,6 +138,16 @@ class PostgresServer(EmbeddedServer[PostgresConfig]):
             file.unlink(missing_ok=True)
         self._location = None
 
+    def set_aside(self, suffix: str) -> Path | None:
+        """Move the data to a folder beside it, whose name ends with `suffix`. The next start makes an empty database
+        with the same password. Return the folder; None if there is no data. The server must be stopped.
+        """
+        data = self.location.data
+        if not data.exists():
+            return None
+        assert live_postmaster(data) is None, "a running server's data is not moved"
+        return data.rename(data.with_name(data.name + suffix))
+
     def _is_configured(self, port: int, config: PostgresConfig) -> bool:
         return config.port is not None
 

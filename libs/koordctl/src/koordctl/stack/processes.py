@@ -11,8 +11,10 @@ import asyncio
 import contextlib
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +23,7 @@ from koordcore.bus.client.connection import ConnectRefused, NoAnswer, NotConnect
 from koordcore.bus.factory import BusSettings, bootstrap_bus
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.stream_reader import ApiError
-from koordcore.bus.setup.bootstrap import FactsGone, ServerTooOld, StreamDiffers
+from koordcore.bus.setup.bootstrap import Change, FactsGone, ServerTooOld, StreamDiffers
 from koordcore.bus.setup.manifest import BOOTSTRAP
 from koordcore.bus.setup.principals import nats_users, seed_file, shares
 from koordcore.embedded.errors import EmbeddedError, NotRestartableError
@@ -34,6 +36,7 @@ from koordcore.service.clock import ScaledClock, SystemClock, parse_clock
 from koordcore.values.invalid import InvalidInput
 
 from koordctl.access.log import DEFAULT_CLUSTER, key_folder
+from koordctl.render.output import errors
 from koordctl.stack.containers import CONTAINERD, SOCKET, containerd_spec
 from koordctl.stack.kubernetes import stack_part
 from koordctl.stack.kubernetes.control_plane import PORTS, prepare
@@ -144,7 +147,10 @@ def specs(options: StackOptions) -> list[ProcessSpec]:
     nats = _nats(options, ports)
     postgres = _postgres(options, ports)
     nats_url = f"nats://{LOOPBACK}:{ports['nats']}"
-    found = [_with_streams(nats.spec(), options, nats_url), postgres.spec()]
+    begun = partial(_set_rows_aside, postgres)
+    found = [_with_streams(nats.spec(), options, nats_url, begun), postgres.spec()]
+    if options.new_log:
+        found[1] = replace(found[1], after=("nats",))
     for name in SERVICES:
         # The address holds the password: not on a command line, which every user of the machine can read.
         env = {"KOORD_PROJECTOR_DSN": postgres.dsn} if name == "projector" else {}
@@ -274,10 +280,18 @@ def _postgres(options: StackOptions, ports: dict[str, int]) -> PostgresServer:
     )
 
 
-def _with_streams(spec: ProcessSpec, options: StackOptions, url: str) -> ProcessSpec:
+def _set_rows_aside(postgres: PostgresServer) -> None:
+    """Keep the rows of a log that is gone, and let the projector begin with the new one. Postgres must not run."""
+    moment = datetime.now(UTC)
+    kept = postgres.set_aside(f"-of-the-log-before-{moment:%Y%m%dT%H%M%SZ}")
+    if kept is not None:
+        errors.print(f"a new log begins; the rows of the old one are kept in {kept}")
+
+
+def _with_streams(spec: ProcessSpec, options: StackOptions, url: str, begun: Callable[[], None]) -> ProcessSpec:
     """The process of the log's server, which counts as ready once every stream is declared.
 
-    Services bind to streams and create none (event-bus spec, 2).
+    Services bind to streams and create none (event-bus spec, 2). `begun`: called when a new log has begun by order.
     """
     health = spec.ready
     assert isinstance(health, str), "nats-server is asked over HTTP"
@@ -296,13 +310,15 @@ def _with_streams(spec: ProcessSpec, options: StackOptions, url: str) -> Process
         if not await asyncio.to_thread(http_ok, health):
             return False
         try:
-            await bootstrap_bus(settings, new_log=new_log)
+            changes = await bootstrap_bus(settings, new_log=new_log)
         except NoAnswer:
             return False
         except FactsGone as error:
             raise NotRestartableError(f"nats: {error}") from error
         except (ConnectRefused, NotConnected, ServerTooOld, StreamDiffers, ApiError) as error:
             raise EmbeddedError(f"nats: the streams could not be set up: {error}") from error
+        if new_log and changes[BusNames(options.cluster).ev] is Change.CREATED:
+            begun()
         new_log = False  # a log that is lost later is not replaced
         return True
 
