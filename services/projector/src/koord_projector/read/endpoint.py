@@ -167,6 +167,8 @@ def _operation(endpoint: Endpoint[Any]) -> dict[str, Any]:
     }
     if parameters:
         responses["400"] = _error("A parameter was refused: field, rule and value.")
+        too_long = {"text/plain": {"schema": {"type": "string"}}}
+        responses["414"] = {"description": "The URL is longer than every server here allows.", "content": too_long}
     if endpoint.missing:
         responses["404"] = _error(f"{endpoint.missing[0].upper()}{endpoint.missing[1:]}.")
     operation: dict[str, Any] = {
