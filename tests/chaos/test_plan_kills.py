@@ -16,7 +16,6 @@ from koordcore.events.gateway import PodEvicted, PodEvictionRequested
 from koordcore.events.migration import RepackCommitted, RepackEnded, RepackPlanned
 from koordcore.events.pod import PodPlaced
 from koordcore.service.leader.lease import LeaseUnavailable
-from koordcore.service.leader.lease_kv import KvLeaseStore, lease_key
 from koordcore.state.aggregates import PodState
 from koordcore.state.migrations import DONE
 from koordcore.values import codec
@@ -24,6 +23,7 @@ from koordcore.values.allocation import is_reservation
 from koordctl.access.log import LogTrouble, open_log
 from koordctl.objects.priority_classes import priority_class_manifests
 from koordctl.replay.verify import verify_now
+from koordctl.stack.leaders import leases_in_log
 from koordctl.stack.processes import StackOptions, specs
 from support.embedded_stack import Sender, url_of, var_folder, with_standbys, write_nodes
 from support.migration_log import MigrationLog
@@ -86,11 +86,8 @@ def step_of(event: Event, uid: str) -> str:
 async def leading_scheduler(var: Path) -> str:
     """Return the holder of the schedulers' lease, also if it has expired; "" while the log is away."""
     with contextlib.suppress(LogTrouble, LeaseUnavailable):
-        async with open_log(var) as log:
-            js = log.connection.client.jetstream()  # pyright: ignore[reportUnknownMemberType]  untyped keyword options
-            lease = KvLeaseStore(js, bucket=log.names.leader_bucket, key=lease_key("scheduler"), ttl_real_seconds=None)
-            record = (await lease.read()).record
-            return "" if record is None else record.holder
+        record = (await leases_in_log(["scheduler"], var))["scheduler"]
+        return "" if record is None else record.holder
     return ""
 
 

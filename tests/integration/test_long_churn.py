@@ -69,7 +69,7 @@ STAYS = {
     r"\.state\._dirty\[\]|\._known\[\]": 8,  # kind and id of each
     r"\.nodes\.figures": 1,
     r"\.nodes\.(load|shape)\._rows": 12,  # journals have a limit of 8,192 entries
-    r"\.queue\._(active|backoff)\._heap(\[\])?": 1,  # at most 64 outdated ones, of three parts each
+    r"\.queue\._(untried|retries|backoff)\._heap(\[\])?": 1,  # at most 64 outdated ones, of three parts each
 }
 """Path of containers -> number of entries that stay of each life.
 

@@ -22,7 +22,7 @@ from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import Bus, bus_on
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.bootstrap import bootstrap
-from koordcore.bus.setup.manifest import BOOTSTRAP, EMBEDDED, OPERATOR, agent
+from koordcore.bus.setup.manifest import BOOTSTRAP, EMBEDDED, MANAGER, OPERATOR, agent
 from koordcore.bus.setup.principals import nats_users, seed_file, shares
 from koordcore.bus.setup.streams import streams
 from koordcore.embedded.nats import NatsServer
@@ -33,6 +33,7 @@ from koordcore.events.envelope import AggregateRef, NewEvent
 from koordcore.ports.eventlog import Appended, Conflict, Unavailable, Unsendable
 from koordcore.runtime_api.proxy_facts import LARGEST_FACT
 from support.bus.bus_worlds import SMALL, sealed
+from support.bus.guarded import relaying
 from support.criproxy import World, agent_for_facts, link_to
 from support.servers import server_directory
 from support.until import until
@@ -178,7 +179,11 @@ async def test_no_fact_is_lost_or_doubled_while_agent_and_proxy_are_killed(tmp_p
             await node.world.runtime.start()
             node.world.register("Ignore", "PreRunPodSandbox", endpoint=str(tmp_path / "nobody.sock"))
             try:
-                async with connected(server, keys, OPERATOR.name) as connection:
+                async with (
+                    connected(server, keys, MANAGER.name) as manager,
+                    relaying(manager, NAMES),
+                    connected(server, keys, OPERATOR.name) as connection,
+                ):
                     await run_while_both_are_killed(node, bus_on(connection, NAMES))
             finally:
                 await node.kill()

@@ -7,7 +7,9 @@ import asyncio
 import contextlib
 import json
 import math
+import os
 import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -18,11 +20,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
+from koordcore.bus.names import BusNames
+from koordcore.bus.setup.manifest import EMBEDDED
+from koordcore.bus.setup.moving import users_of_running
+from koordcore.bus.setup.principals import seed_file, shares
+from koordcore.embedded.nats_config import NatsServerConfig, render
 from koordcore.embedded.process import ProcessSpec
 from koordcore.embedded.supervisor import Supervisor
 from koordcore.events import CATALOGUE
 from koordcore.events.pod import PodPlaced
-from koordctl.access.log import open_log
+from koordctl.access.log import key_folder, open_log
 from koordctl.demo.invariants import Audit, Findings
 from koordctl.replay.verify import Verification, verify_now
 from koordctl.stack.processes import DESCHEDULER, StackOptions, specs
@@ -35,6 +42,15 @@ MANAGERS: Final = ("manager", "manager-2")
 PER_REQUEST: Final = 20
 PATIENCE_SECONDS: Final = 420.0
 _RETRY_SECONDS: Final = 0.05
+_EARLIER_CONFIGURATION: Final = """
+import sys
+from pathlib import Path
+from koordcore.bus.names import BusNames
+from koordcore.bus.setup.principals import nats_users
+from koordcore.embedded.nats_config import NatsServerConfig, render
+users = nats_users(BusNames(sys.argv[1]), Path(sys.argv[2]))
+print(render(NatsServerConfig(directory=Path("/"), port=1, monitor_port=1, users=users)))
+"""
 _DESCHEDULER_CONFIGURATION: Final = "apiVersion: descheduler/v1alpha2\nkind: DeschedulerConfiguration\n"
 
 
@@ -73,9 +89,37 @@ class Code:
 
     def run_by(self, spec: ProcessSpec) -> ProcessSpec:
         """Return the process of a service with its code from the link."""
+        return replace(spec, env={**spec.env, "PYTHONPATH": self._path})
+
+    @property
+    def _path(self) -> str:
         packages = (path.relative_to(REPOSITORY) for path in REPOSITORY.glob("*/*/src"))
-        path = ":".join(str(self._link / package) for package in sorted(packages))
-        return replace(spec, env={**spec.env, "PYTHONPATH": path})
+        return ":".join(str(self._link / package) for package in sorted(packages))
+
+    def with_first_configuration(self, nats: ProcessSpec, options: StackOptions) -> ProcessSpec:
+        """Return the log's server as it runs after the first reload of an upgrade from the code of the link: users keep
+        the rights that they had, beside those that they will have.
+        """
+        assert nats.prepare is not None, "the server has a configuration file"
+        prepare = nats.prepare
+
+        async def prepared() -> None:
+            await prepare()
+            await asyncio.to_thread(self._keep_rights, Path(nats.argv[-1]), options)
+
+        return replace(nats, prepare=prepared)
+
+    def _keep_rights(self, file: Path, options: StackOptions) -> None:
+        names, keys, earlier = BusNames(options.cluster), key_folder(options.var), options.var / "earlier.conf"
+        words = [sys.executable, "-c", _EARLIER_CONFIGURATION, options.cluster, str(keys)]
+        environment = {**os.environ, "PYTHONPATH": self._path}
+        earlier.write_bytes(subprocess.run(words, env=environment, capture_output=True, check=True).stdout)
+        manifests = [(manifest, seed_file(keys, manifest.name)) for manifest in EMBEDDED]
+        users, moves_later = users_of_running(earlier, manifests, names)
+        assert moves_later, "the earlier release has no accounts"
+        first = NatsServerConfig(directory=options.var, port=1, monitor_port=1, users=users, shares=shares(names))
+        document = json.loads(file.read_text()) | {"accounts": json.loads(render(first))["accounts"]}
+        file.write_text(json.dumps(document))
 
 
 def checkout_of(commit: str, folder: Path) -> bool:
@@ -187,6 +231,7 @@ async def doubled_stack(
     processes = with_standbys(specs(options), TWICE)
     if code is not None:
         processes = [code.run_by(spec) if "http" in spec.ports else spec for spec in processes]
+        processes[0] = code.with_first_configuration(processes[0], options)
     async with Supervisor(processes, state_file=var / "run" / "stack.json") as supervisor:
         clients = Submitters([url_of(processes, name) for name in MANAGERS])
         try:

@@ -78,7 +78,7 @@ async def leaders(
     try:
         if lease_object is not None:
             records[MANAGER] = (await lease_object.read()).record
-        records |= await _in_log(in_log, var)
+        records |= await leases_in_log(in_log, var)
     except (LogTrouble, LeaseUnavailable) as error:
         return [Leading(False, f"the leases cannot be read: {error}")]
     return [
@@ -95,7 +95,7 @@ async def leaders_elsewhere(now: float) -> list[Leading]:
     found = [_manager_says(url)] if (url := find_service(MANAGER)) is not None else []
     if services := [name for name in LED if name != MANAGER and named_addresses(name)]:
         try:
-            records = await _in_log(services, None)
+            records = await leases_in_log(services, None)
         except (LogTrouble, LeaseUnavailable) as error:
             return [*found, Leading(False, f"the leases cannot be read: {error}")]
         found += [judge_lease(service, record, float("-inf"), now) for service, record in records.items()]
@@ -114,7 +114,13 @@ def _manager_says(url: str) -> Leading:
     return Leading(leads, f"{MANAGER}: {holder} leads" if leads else f"{MANAGER}: no leader")
 
 
-async def _in_log(services: Iterable[str], var: Path | None) -> dict[str, LeaseRecord | None]:
+async def leases_in_log(services: Iterable[str], var: Path | None) -> dict[str, LeaseRecord | None]:
+    """Read the leases of services, also expired ones; None: nobody ever held it, or it was removed.
+
+    Raises:
+        LogTrouble: There is no connection to the log.
+        LeaseUnavailable: A lease cannot be read.
+    """
     from koordcore.service.leader.lease_kv import KvLeaseStore, lease_key
 
     async with open_log(var) as log:
