@@ -43,17 +43,18 @@ class Deployment(KubeStruct):
 @given(st.lists(st.tuples(st.sampled_from(UIDS), st.none() | KEYS), max_size=20))
 def test_pods_are_found_by_their_present_keys(changes: list[tuple[str, PodKeys | None]]) -> None:
     index, pods = PodIndex(), dict[str, PodKeys]()
-    last_of_name: dict[str, str] = {}
+    changed: list[str] = []  # uids of the pods, the one that changed last at the end
     for uid, keys in changes:
         before = pods.pop(uid, None)
         assert index.change(uid, keys) == before
-        if before is not None and last_of_name.get(before.name) == uid and before != keys:
-            del last_of_name[before.name]
+        changed = [each for each in changed if each != uid]
         if keys is not None:
             pods[uid] = keys
-            last_of_name[keys.name] = uid
+            changed.append(uid)
     for name in ("a", "b"):
-        assert index.named("d", name) == last_of_name.get(name)
+        named = [uid for uid in reversed(changed) if uid in pods and pods[uid].name == name]
+        assert index.all_named("d", name) == named
+        assert index.named("d", name) == (named[0] if named else None)
     assert [index.node_of(uid) for uid in UIDS] == [pods[uid].node if uid in pods else "" for uid in UIDS]
     for node in ("n", "m"):
         assert set(index.on_node(node)) == {uid for uid, keys in pods.items() if keys.node == node}

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.controller_names import WORKLOAD
@@ -209,6 +210,22 @@ def test_deleting_names_what_exists_and_nothing_else(cluster: Cluster) -> None:
     assert drafts is not None
     assert drafts[0].event == PodSpecDeleted(namespace="default", name="web")
     assert decide_delete(cluster.view, Target("Pod", "other", "web")) is None
+
+
+def test_of_two_pods_with_one_name_none_stays(cluster: Cluster) -> None:
+    """A manager that was paused may create a pod long after its successor has created it for the repeated request."""
+    cluster.apply(POD)
+    (first,) = cluster.view.all_named("Pod", "default", "web")
+    late = msgspec.structs.replace(cluster.view.state.of_kind(PodSpecState)[first].object)
+    cluster.fold([Draft(AggregateRef("podspec", "late"), PodSpecAdded(object=late), 0)])
+
+    drafts = decide_delete(cluster.view, Target("Pod", "default", "web"))
+    assert drafts is not None
+    assert {draft.ref.id for draft in drafts} == {first, "late"}
+    cluster.fold(drafts[:1])
+    assert cluster.view.pod("default", "web") is not None
+    cluster.fold(decide_delete(cluster.view, Target("Pod", "default", "web")) or [])
+    assert cluster.view.pod("default", "web") is None
 
 
 DEPLOYMENT = """

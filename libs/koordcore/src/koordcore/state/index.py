@@ -54,6 +54,48 @@ class IdsByKey(Generic[K]):
         return self._ids.keys()
 
 
+class IdsByName(Generic[K]):
+    """Ids by the one name of each. Two ids of one name are a fault: a former leader that was paused may create an
+    object that its successor has created, too. Then the id that was given last is found, and after it the others.
+    """
+
+    def __init__(self) -> None:
+        self._newest: dict[K, str] = {}
+        self._others: dict[K, list[str]] = {}
+        """Name -> its other ids, the one that was given last at the end. Almost always empty."""
+
+    def give(self, id_: str, name: K) -> None:
+        """Also for an id that has the name: it is the newest one then."""
+        former = self._newest.get(name, id_)
+        self._newest[name] = id_
+        if former != id_:
+            others = self._others.setdefault(name, [])
+            if id_ in others:
+                others.remove(id_)
+            others.append(former)
+
+    def take(self, id_: str, name: K) -> None:
+        """Take the name from an id that has it."""
+        others = self._others.get(name)
+        if others is None:
+            del self._newest[name]
+            return
+        if self._newest[name] == id_:
+            self._newest[name] = others.pop()
+        else:
+            others.remove(id_)
+        if not others:
+            del self._others[name]
+
+    def newest(self, name: K) -> str | None:
+        return self._newest.get(name)
+
+    def all(self, name: K) -> list[str]:
+        """Return the ids of a name, the newest one first."""
+        found = self._newest.get(name)
+        return [] if found is None else [found, *reversed(self._others.get(name, ()))]
+
+
 class PodKeys(NamedTuple):
     """What a pod is found by. The service says which node and which owners count."""
 
@@ -68,24 +110,24 @@ class PodIndex:
 
     def __init__(self) -> None:
         self._keys: dict[str, PodKeys] = {}
-        self._by_name: dict[tuple[str, str], str] = {}
+        self._names = IdsByName[tuple[str, str]]()
         self._on_node = IdsByKey[str]()
         self._of_owner = IdsByKey[str]()
 
     def change(self, uid: str, after: PodKeys | None) -> PodKeys | None:
         """Add or move a pod, or remove it with None. Return its keys before, None if it was not there.
 
-        Of two pods with one name, the one that changed last is found by it.
+        Of several pods with one name, the one that changed last is found by it.
         """
         before = self._keys.pop(uid, None)
-        if before is not None and self._by_name.get((before.namespace, before.name)) == uid:
-            del self._by_name[before.namespace, before.name]
+        if before is not None and (after is None or after[:2] != before[:2]):
+            self._names.take(uid, (before.namespace, before.name))
         if after is None:
             self._on_node.put(uid)
             self._of_owner.put(uid)
         else:
             self._keys[uid] = after
-            self._by_name[after.namespace, after.name] = uid
+            self._names.give(uid, (after.namespace, after.name))
             self._on_node.put(uid, *([after.node] if after.node else []))
             self._of_owner.put(uid, *after.owners)
         return before
@@ -96,7 +138,11 @@ class PodIndex:
         return "" if keys is None else keys.node
 
     def named(self, namespace: str, name: str) -> str | None:
-        return self._by_name.get((namespace, name))
+        return self._names.newest((namespace, name))
+
+    def all_named(self, namespace: str, name: str) -> list[str]:
+        """Return the uids of all pods of a name, the one that changed last first."""
+        return self._names.all((namespace, name))
 
     def on_node(self, node: str) -> KeysView[str]:
         return self._on_node.of(node)

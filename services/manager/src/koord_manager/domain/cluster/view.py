@@ -59,7 +59,7 @@ from koordcore.state.aggregates import (
     PodState,
     WorkloadState,
 )
-from koordcore.state.index import CustomObjects, NewestReports, PodIndex, PodKeys
+from koordcore.state.index import CustomObjects, IdsByName, NewestReports, PodIndex, PodKeys
 
 from koord_manager.domain.admission.context.facts import ADMISSION_KINDS, ConfigNames, Recommend, facts_of, fold_fact
 from koord_manager.domain.cluster.amounts import PodFacts, pod_facts
@@ -154,7 +154,7 @@ class ManagerView:
         self.state = state
         self.changed_uids = ChangedUids()
         self._pods = PodIndex()
-        self._workload_uids: dict[tuple[str, str, str], str] = {}
+        self._workload_uids = IdsByName[tuple[str, str, str]]()
         self._workload_keys: dict[str, tuple[str, str, str]] = {}
         self._pod_facts: dict[str, tuple[Pod, PodFacts]] = {}
         self._topologies: dict[str, NodeResourceTopology | None] = {}
@@ -167,7 +167,7 @@ class ManagerView:
         for uid, workload in state.of_kind(WorkloadState).items():
             meta = workload.object.metadata
             key = (workload.object.kind, meta.namespace, meta.name)
-            self._workload_uids[key] = uid
+            self._workload_uids.give(uid, key)
             self._workload_keys[uid] = key
         self._queue_configuration()
         queue_all(self.queue, state, self._pods.owners())
@@ -238,13 +238,13 @@ class ManagerView:
             case WorkloadObserved():
                 meta = event.object.metadata
                 key = (event.object.kind, meta.namespace, meta.name)
-                self._workload_uids[key] = ref.id
+                self._workload_uids.give(ref.id, key)
                 self._workload_keys[ref.id] = key
                 self.queue.add(WORKLOAD, ref.id)
             case WorkloadDeleted():
                 key = self._workload_keys.pop(ref.id, None)
-                if key is not None and self._workload_uids.get(key) == ref.id:
-                    del self._workload_uids[key]
+                if key is not None:
+                    self._workload_uids.take(ref.id, key)
                 self.queue.add(WORKLOAD, ref.id)
             case PriorityClassObserved() | NamespaceObserved():
                 self.queue.retry_now(WORKLOAD)  # admission may accept pods that it refused
@@ -333,9 +333,15 @@ class ManagerView:
         """Return the uid of the pod with this name that changed last, or None if no such pod exists."""
         return self._pods.named(namespace, name)
 
+    def all_named(self, kind: str, namespace: str, name: str) -> list[str]:
+        """Return the uids of the pods or the workloads of a kind with this name: several after a fault of a leader."""
+        if kind == "Pod":
+            return self._pods.all_named(namespace, name)
+        return self._workload_uids.all((kind, namespace, name))
+
     def workload(self, kind: str, namespace: str, name: str) -> tuple[str, WorkloadState] | None:
         """Return uid and folded state of a workload by name, or None if no such workload was observed."""
-        uid = self._workload_uids.get((kind, namespace, name))
+        uid = self._workload_uids.newest((kind, namespace, name))
         state = self.state.of_kind(WorkloadState).get(uid) if uid else None
         return (uid, state) if uid and state else None
 

@@ -277,8 +277,8 @@ class Target(NamedTuple):
 def decide_delete(view: ManagerView, target: Target, options: Options | None = None) -> list[Draft] | None:
     """Decide `koord delete` of one object: return the facts to append together, or None if the object does not exist.
 
-    The workload controller deletes the pods of a deleted workload. The scheduler returns the resources of a deleted
-    pod to its node.
+    If two managers have created a pod of one name, each one without the other's fact, both go. The workload controller
+    deletes the pods of a deleted workload. The scheduler returns the resources of a deleted pod to its node.
 
     Raises:
         InvalidManifest: Admission denies the deletion.
@@ -286,8 +286,13 @@ def decide_delete(view: ManagerView, target: Target, options: Options | None = N
     kind, namespace, name = target
     if kind not in AGGREGATES:
         return delete_custom(view, kind, namespace, name, options or Options())
-    ref = ref_of_name(view, kind, namespace, name)
-    state = view.state.get(ref) if ref is not None else None
-    if ref is None or state is None or object_of(state) is None:
-        return None
-    return [Draft(ref, deleted(kind, namespace, name), state.seq)]
+    if kind in ("Pod", "Deployment", "Job"):
+        refs = [AggregateRef(AGGREGATES[kind], uid) for uid in view.all_named(kind, namespace, name)]
+    else:
+        ref = ref_of_name(view, kind, namespace, name)
+        refs = [ref] if ref is not None else []
+    states = [
+        (ref, state) for ref in refs if (state := view.state.get(ref)) is not None and object_of(state) is not None
+    ]
+    gone = deleted(kind, namespace, name)
+    return [Draft(ref, gone, state.seq) for ref, state in states] or None
