@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import pytest
 from koordcore.bus.setup.tls_files import ensure_tls_files
-from koordcore.embedded.errors import PortInUseError, StartError
+from koordcore.embedded.errors import NotRestartableError, PortInUseError, StartError
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig, NatsTls, NatsUser, UserPermissions, ensure_user_key
 from koordcore.embedded.ports import free_ports
@@ -99,6 +99,15 @@ async def test_server_that_cannot_start_says_why(tmp_path: Path) -> None:
         await server.start()
     assert "exit code 1" in raised.value.reason
     assert not server.is_running
+
+
+def test_a_damaged_key_is_named(tmp_path: Path) -> None:
+    seed = ensure_user_key(tmp_path / "agent.seed").seed_file
+    whole = seed.read_bytes()
+    for damaged in (b"", whole[:-1], whole[:20] + bytes([whole[20] ^ 1]) + whole[21:], b"\xff" * len(whole)):
+        seed.write_bytes(damaged)
+        with pytest.raises(NotRestartableError, match=r"agent.seed: must be the seed of an NKEY: .*; put a copy"):
+            ensure_user_key(seed)
 
 
 async def test_user_may_do_what_its_permissions_say_and_nothing_else(tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import nkeys
 
+from koordcore.embedded.errors import NotRestartableError
 from koordcore.embedded.ports import LOOPBACK
+from koordcore.values.nkey_seed import pair_of
 
 GIB = 1024**3
 ACCOUNT = "KOORD"  # Name of the account with the streams
@@ -256,12 +258,16 @@ def ensure_user_key(seed_file: Path, *, is_account: bool = False) -> UserKey:
     Whether a new key is that of an account, which signs users (`A...` and `SA...`).
 
     Raises:
-        nkeys.NkeysError: The file does not contain a valid seed.
+        NotRestartableError: The file does not contain a valid seed.
     """
     if not seed_file.exists():
         seed_file.parent.mkdir(parents=True, exist_ok=True)
         seed_file.touch(mode=0o600, exist_ok=False)
         kind = nkeys.PREFIX_BYTE_ACCOUNT if is_account else nkeys.PREFIX_BYTE_USER
         seed_file.write_bytes(nkeys.encode_seed(os.urandom(32), kind))
-    pair = nkeys.from_seed(bytearray(seed_file.read_bytes().strip()))
+    try:
+        pair = pair_of(seed_file.read_bytes().strip())
+    except ValueError as error:
+        remedy = "put a copy in its place, or delete it for a new key, which its user then needs"
+        raise NotRestartableError(f"{seed_file}: must be the seed of an NKEY: {error}; {remedy}") from error
     return UserKey(public_key=bytes(pair.public_key).decode(), seed_file=seed_file)

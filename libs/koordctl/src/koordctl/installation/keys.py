@@ -350,10 +350,14 @@ async def _store(
 def _write(wanted: Installation) -> str:
     """Write the files of an installation, and return what the operator does next."""
     from koordcore.bus.setup.installation import write_installation
+    from koordcore.embedded.errors import NotRestartableError
     from koordcore.service.access.static_tokens import ensure_access_files
 
     wanted.directory.mkdir(parents=True, exist_ok=True)
-    needs_restart, moves_users = write_installation(wanted, datetime.now(UTC))
+    try:
+        needs_restart, moves_users = write_installation(wanted, datetime.now(UTC))
+    except NotRestartableError as error:
+        fail(str(error))
     ensure_access_files(wanted.directory)
     record = msgspec.json.format(msgspec.json.encode(wanted, enc_hook=str))
     (wanted.directory / RECORD).write_bytes(record + b"\n")

@@ -27,6 +27,7 @@ from koordcore.bus.client.connection import (
     client_context,
 )
 from koordcore.retry import Backoff
+from koordcore.values.nkey_seed import pair_of
 
 _WORDS: Final = ("authorization", "authentication", "permissions")
 # Error of the server if the client sent its credentials too late, because the client or its machine is busy.
@@ -62,12 +63,10 @@ def read_secrets(seed_file: Path | None, token_file: Path | None) -> Secrets:
 
 
 def _seed_of(file: Path) -> str:
-    import nkeys  # most commands of `koord` need no key
-
     seed = _text_of("nkey_seed_file", file)
     try:
-        nkeys.from_seed(seed.encode())  # pyright: ignore[reportUnknownMemberType]  untyped argument
-    except nkeys.NkeysError as error:
+        pair_of(seed.encode())
+    except ValueError as error:
         raise OSError(f"nkey_seed_file: {file}: {error}") from error
     return seed
 

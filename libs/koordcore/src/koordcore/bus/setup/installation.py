@@ -180,7 +180,7 @@ def write_installation(wanted: Installation, now: datetime.datetime) -> NextStep
     whose folder was deleted, and who is not wanted any more, is unknown to them from then on. `now`: the time in UTC.
 
     Raises:
-        nkeys.NkeysError: A key file does not contain a valid seed.
+        NotRestartableError: A key file does not contain a valid seed.
     """
     names = BusNames(wanted.cluster)
     authority, servers = wanted.directory / AUTHORITY, wanted.directory / SERVERS

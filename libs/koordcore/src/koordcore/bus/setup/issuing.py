@@ -23,7 +23,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
-import nkeys
 from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import OKPKey
@@ -36,10 +35,7 @@ from koordcore.bus.setup.principals import CALLOUT_SUBJECT, permissions
 from koordcore.embedded.nats_config import UserPermissions
 from koordcore.events.envelope import name_token
 from koordcore.ports.clock import Clock
-
-# pyright: reportUnknownMemberType=false
-# nkeys has no annotations for its functions.
-
+from koordcore.values.nkey_seed import pair_of
 
 _HEADER: Final = {"typ": "JWT", "alg": "ed25519-nkey"}
 _UNLIMITED: Final = -1
@@ -91,9 +87,9 @@ def sign(claims: dict[str, Any], seed: bytes) -> str:
     """Return claims as a JWT that the key of a seed has signed.
 
     Raises:
-        nkeys.NkeysError: The seed is not valid.
+        ValueError: The seed is not valid.
     """
-    pair = nkeys.from_seed(bytearray(seed.strip()))
+    pair = pair_of(seed.strip())
     complete = {**claims, "iss": bytes(pair.public_key).decode()}
     identity = hashlib.sha256(json.dumps(complete, sort_keys=True).encode()).digest()
     complete["jti"] = base64.b32encode(identity).rstrip(b"=").decode()

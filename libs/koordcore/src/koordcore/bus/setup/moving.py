@@ -34,7 +34,7 @@ def users_of_running(
         The users, and whether another configuration has to follow that moves some of them.
 
     Raises:
-        nkeys.NkeysError: A key file does not contain a valid seed.
+        NotRestartableError: A key file does not contain a valid seed.
     """
     accounts = _accounts_in(running)
     users: list[NatsUser] = []

@@ -176,7 +176,7 @@ def nats_users(
     rights of each user: subjects and kinds of facts.
 
     Raises:
-        nkeys.NkeysError: A file does not contain a valid seed.
+        NotRestartableError: A file does not contain a valid seed.
     """
     return tuple(nats_user(manifest, names, seed_file(directory, manifest.name)) for manifest in manifests)
 
@@ -186,7 +186,7 @@ def nats_user(manifest: ServiceManifest, names: BusNames, seed: Path) -> NatsUse
     rights of the user: subjects and kinds of facts. `seed`: path of the key file.
 
     Raises:
-        nkeys.NkeysError: The file does not contain a valid seed.
+        NotRestartableError: The file does not contain a valid seed.
     """
     return NatsUser(
         name=manifest.name,
