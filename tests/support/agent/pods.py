@@ -1,7 +1,7 @@
 """What several tests of the agent need: pods as a kubelet tells of them, and texts that are not what they should be."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json
@@ -24,6 +24,51 @@ def colocated_pod(uid: str, qos: str) -> AgentPod:
             "status": {
                 "phase": "Running",
                 "qosClass": "BestEffort" if qos == "BE" else "Burstable",
+                "containerStatuses": statuses,
+            },
+        }
+    )
+
+
+def limited_pod(
+    uid: str,
+    qos: str,
+    limits: Mapping[str, str],
+    *,
+    in_force: Mapping[str, str] | None = None,
+    state: str = "running",
+    containers: int = 1,
+    **annotations: str,
+) -> AgentPod:
+    """A pod whose containers have these limits and equal requests; their ids are `<uid>-0`, `<uid>-1` ...
+
+    Args:
+        in_force: Limits in the status of the containers, while a resize waits; None for a kubelet without resizes.
+        state: State of the last container; "" if it is not created. The others run.
+    """
+    names = [f"{uid}-{number}" for number in range(containers)]
+    statuses = [
+        {
+            "name": name,
+            **({"resources": {"limits": dict(in_force)}} if in_force is not None else {}),
+            **({"containerID": f"containerd://{name}", "state": {of_it: {}}} if of_it else {}),
+        }
+        for name, of_it in zip(names, ["running"] * (containers - 1) + [state], strict=True)
+    ]
+    resources = {"requests": dict(limits), "limits": dict(limits)}
+    return agent_pod_from_json(
+        {
+            "metadata": {
+                "name": uid,
+                "namespace": "default",
+                "uid": uid,
+                "labels": {"koordinator.sh/qosClass": qos} if qos else {},
+                "annotations": annotations,
+            },
+            "spec": {"containers": [{"name": name, "resources": resources} for name in names]},
+            "status": {
+                "phase": "Running",
+                "qosClass": "BestEffort" if qos == "BE" else "Guaranteed",
                 "containerStatuses": statuses,
             },
         }

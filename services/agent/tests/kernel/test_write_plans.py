@@ -1,11 +1,11 @@
-"""Leveled writes: what an interruption after any step leaves behind, and what the cache suppresses."""
+"""Leveled writes: what an interruption after any step leaves behind, and what needs no write."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from koord_agent.domain.kernel.cgroup_files import is_in_force
 from koord_agent.domain.plans.arbiter import arbitrate
-from koord_agent.domain.plans.executor import Update, Why, WriteCache, levels_of, plan_writes
+from koord_agent.domain.plans.executor import Update, Why, levels_of, plan_writes
 from koord_agent.domain.plans.plan import Band, CgroupFile, Merge, Plan
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
 
@@ -23,7 +23,7 @@ def test_a_child_quota_never_exceeds_its_parent_at_any_step(old: tuple[int, int]
         [Update(file=PARENT, value=str(new_parent), merge=Merge.QUOTA)],
         [Update(file=CHILD, value=str(new_child), merge=Merge.QUOTA)],
     ]
-    for write in plan_writes(levels, files, WriteCache(), now_ms=0).writes:
+    for write in plan_writes(levels, files).writes:
         files[write.update.file] = write.value
         assert int(files[CHILD]) <= int(files[PARENT])
     assert files == {PARENT: str(new_parent), CHILD: str(new_child)}
@@ -37,34 +37,20 @@ def test_cpu_lists_stay_nested_and_a_restart_after_any_step_ends_the_same(
     wanted = (format_cpuset(new[0] | new[1]), format_cpuset(new[1]))
     levels = [[Update(file=file, value=value, merge=Merge.CPUSET)] for file, value in zip(LISTS, wanted, strict=True)]
     for last in (stop, None):
-        for write in plan_writes(levels, files, WriteCache(), now_ms=0).writes[:last]:
+        for write in plan_writes(levels, files).writes[:last]:
             files[write.update.file] = write.value
             assert parse_cpuset(files[LISTS[1]]) <= parse_cpuset(files[LISTS[0]])
     assert (files[LISTS[0]], files[LISTS[1]]) == wanted
 
 
-def test_the_cache_suppresses_for_a_minute_and_is_purged_after_two() -> None:
-    cache, update = WriteCache(), Update(file=PARENT, value="5000")
-    cache.remember(update, now_ms=0)
-    assert cache.suppresses(update, 59_999)
-    assert not cache.suppresses(update, 60_000)
-    assert not cache.suppresses(Update(file=PARENT, value="6000"), 1)
-    assert not cache.suppresses(Update(file=PARENT, value="5000", cacheable=False), 1)
-    cache.purge(120_000)
-    assert cache.entries == {}
-
-
 def test_what_needs_no_write_says_why() -> None:
-    cache = WriteCache()
     updates = {
         Why.EQUAL: Update(file=CgroupFile("a", "cpu.idle"), value="0"),
         Why.MISSING: Update(file=CgroupFile("b", "cpu.idle"), value="0"),
         Why.UNPARSABLE: Update(file=CgroupFile("c", "cpuset.cpus"), value="0", merge=Merge.CPUSET),
-        Why.CACHED: Update(file=CgroupFile("d", "cpu.idle"), value="1"),
     }
-    cache.remember(updates[Why.CACHED], now_ms=0)
     files = {CgroupFile("a", "cpu.idle"): "0\n", CgroupFile("c", "cpuset.cpus"): "what\n"}
-    plan = plan_writes([list(updates.values())], files, cache, now_ms=1)
+    plan = plan_writes([list(updates.values())], files)
     assert plan.writes == ()
     assert {why: update for update, why in plan.skipped} == updates
 
@@ -73,7 +59,7 @@ def test_what_needs_no_write_says_why() -> None:
     ("current", "asked", "parent", "written"),
     [
         ("5000", "5000", "3000", False), ("5000", "8000", "3000", False), ("2000", "8000", "3000", True),
-        ("5000", "4000", "3000", True), ("-1", "4000", "3000", True), ("-1", "-1", "3000", False),
+        ("5000", "4000", "3000", True), ("-1", "4000", "3000", True),
     ],
 )  # fmt: skip
 def test_a_parent_that_reads_lower_cuts_a_raise_but_is_no_reason_to_tighten(
@@ -81,9 +67,24 @@ def test_a_parent_that_reads_lower_cuts_a_raise_but_is_no_reason_to_tighten(
 ) -> None:
     plan = Plan(plugin="t", band=Band.TUNING, file=CHILD, value=asked, created_ms=0, ttl_ms=1_000)
     levels = levels_of(arbitrate([plan], 0, {PARENT: parent}).winners.values())
-    done = plan_writes(levels, {CHILD: current}, WriteCache(), now_ms=0)
+    done = plan_writes(levels, {CHILD: current})
     assert [write.value for write in done.writes] == ([parent] if written else [])
     assert [why for _, why in done.skipped] == ([] if written else [Why.UNASKED])
+
+
+@pytest.mark.parametrize("current", ["9000", "-1"])
+def test_an_unlimited_child_stays_unlimited_when_its_parent_falls(current: str) -> None:
+    """As a number it would keep a parent of cgroup v1 from falling further."""
+    plans = [
+        Plan(plugin="t", band=Band.SUPPRESS, file=file, value=value, created_ms=0, ttl_ms=1_000)
+        for file, value in ((PARENT, "3000"), (CHILD, "-1"))
+    ]
+    files = {PARENT: "9000", CHILD: current}
+    for write in plan_writes(levels_of(arbitrate(plans, 0, {}).winners.values()), files).writes:
+        files[write.update.file] = write.value
+    assert files == {PARENT: "3000", CHILD: "-1"}
+    (alone,) = arbitrate(plans[1:], 0, {PARENT: "3000"}).winners.values()
+    assert alone.value == "-1", "also if the parent has no plan of its own"
 
 
 def test_a_parent_that_is_lowered_in_the_same_round_lowers_its_children() -> None:
@@ -92,15 +93,15 @@ def test_a_parent_that_is_lowered_in_the_same_round_lowers_its_children() -> Non
         for file, value in ((PARENT, "3000"), (CHILD, "5000"))
     ]
     levels = levels_of(arbitrate(plans, 0, {}).winners.values())
-    done = plan_writes(levels, {PARENT: "9000", CHILD: "5000"}, WriteCache(), now_ms=0)
+    done = plan_writes(levels, {PARENT: "9000", CHILD: "5000"})
     assert [(write.update.file, write.value) for write in done.writes] == [(CHILD, "3000"), (PARENT, "3000")]
 
 
 def test_cpus_that_a_parent_reads_without_are_not_taken_from_who_asked_for_them() -> None:
     plan = Plan(plugin="t", band=Band.TUNING, file=LISTS[1], value="0-7", created_ms=0, ttl_ms=1_000)
     levels = levels_of(arbitrate([plan], 0, {LISTS[0]: "0-1"}).winners.values())
-    assert plan_writes(levels, {LISTS[1]: "0-3"}, WriteCache(), now_ms=0).writes == ()
-    assert plan_writes(levels, {LISTS[1]: "1"}, WriteCache(), now_ms=0).writes[-1].value == "0-1"
+    assert plan_writes(levels, {LISTS[1]: "0-3"}).writes == ()
+    assert plan_writes(levels, {LISTS[1]: "1"}).writes[-1].value == "0-1"
 
 
 @pytest.mark.parametrize(

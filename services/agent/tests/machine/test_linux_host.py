@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.kernel.counters import CgroupMemory, MemInfo, Throttling
-from koord_agent.domain.plans.executor import WriteCache
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan, writable_trees
 from koord_agent.shell.host.executor import CgroupExecutor, Result
 from koord_agent.shell.host.host import Host, Vanished, WriteFailed
@@ -83,7 +82,7 @@ def suppress(tree: Tree, quota: str, resource: str = "cpu.cfs_quota_us", now_ms:
 
 def executor(host: Host) -> CgroupExecutor:
     """An executor without history."""
-    return CgroupExecutor(host, trees=writable_trees(host.layout), cache=WriteCache())
+    return CgroupExecutor(host, trees=writable_trees(host.layout))
 
 
 def test_it_reads_the_node_and_every_cgroup(tree: Tree) -> None:
@@ -123,21 +122,17 @@ def test_a_quota_is_written_once_and_read_back(tree: Tree) -> None:
     assert (first.result, first.held) == (Result.WRITTEN, True)
     assert tree.quota_text() == "150000"
     (second,) = run.apply([suppress(tree, "150000")], now_ms=1_000)
-    assert (second.result, second.detail) == (Result.UNCHANGED, "written less than the force interval ago")
-    (third,) = run.apply([suppress(tree, "150000", now_ms=61_000)], now_ms=61_000)
-    assert (third.result, third.detail) == (Result.UNCHANGED, "file has the value already")
+    assert (second.result, second.detail) == (Result.UNCHANGED, "file has the value already")
     (lifted,) = run.apply([suppress(tree, "-1", now_ms=62_000)], now_ms=62_000)
     assert lifted.result is Result.WRITTEN
     assert tree.quota_text() == ("-1" if tree.version == 1 else "max")
 
 
-def test_after_the_force_interval_a_foreign_value_is_overwritten(tree: Tree) -> None:
+def test_a_value_that_another_writer_took_back_is_written_again(tree: Tree) -> None:
     run = executor(tree.host)
     run.apply([suppress(tree, "150000")], now_ms=0)
     tree.host.write(CgroupFile(tree.be, "cpu.cfs_quota_us"), "777000")
-    run.apply([suppress(tree, "150000", now_ms=59_000)], now_ms=59_000)
-    assert tree.quota_text() == "777000"
-    run.apply([suppress(tree, "150000", now_ms=60_000)], now_ms=60_000)
+    run.apply([suppress(tree, "150000", now_ms=1_000)], now_ms=1_000)
     assert tree.quota_text() == "150000"
 
 

@@ -77,7 +77,8 @@ def arbitrate(plans: Iterable[Plan], now_ms: int, current: Mapping[CgroupFile, s
     Only the plans of the highest band count. If they have different values, it depends on the file. CPU lists are
     intersected; of limits and throttles the smallest wins; of protections (such as memory.min) the largest wins. For
     other files, and for CPU lists without a common CPU, the newest plan wins. Last, a CPU list or quota is limited by
-    that of its parent directory.
+    that of its parent directory. An unlimited quota stays unlimited: the parent limits it anyway, and a number would
+    keep the parent from falling (cgroup v1).
 
     Args:
         current: File without a plan -> its present value in the style of cgroup v1. It limits the values of child
@@ -172,7 +173,8 @@ def _cut(winner: Winner, winners: Mapping[CgroupFile, Winner], current: Mapping[
     elif file.resource == QUOTA:
         parent = _parent_value(file, winners, current)
         value = winner.value
-        if parent is not None and _limit(parent, unlimited=UNLIMITED) < _limit(value, unlimited=UNLIMITED):
+        is_above = parent is not None and _limit(parent, unlimited=UNLIMITED) < _limit(value, unlimited=UNLIMITED)
+        if parent is not None and is_above and value != str(UNLIMITED):
             value = parent
     else:
         return winner

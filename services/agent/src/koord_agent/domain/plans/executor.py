@@ -3,11 +3,13 @@
 A growing value must reach the parent first, a shrinking value the child first. Two passes do both without knowing the
 direction: pass 1 from the top writes what loosens (or a union), pass 2 from the bottom writes the exact value.
 `koord_agent.shell.host.executor` reads the files, carries out the steps, and reports which writes succeeded.
-Source: agent spec, 9.
+
+A value is compared with what its file reads in this cycle, never with what was written last: the kubelet, the container
+runtime and systemd write the same files. Source: agent spec, 9, without its cache; decision 0051.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
@@ -17,18 +19,14 @@ from koord_agent.domain.kernel.cgroup_files import INT64_MAX, UNLIMITED, is_equa
 from koord_agent.domain.plans.arbiter import Winner
 from koord_agent.domain.plans.plan import MERGED_BY_DEFAULT, CgroupFile, Merge
 
-FORCE_AFTER_MS = 60_000
-CACHE_LIFE_MS = 120_000
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """A value to write to a file. It is in the style of cgroup v1, also for comparison and cache (D-14)."""
+    """A value to write to a file. It is in the style of cgroup v1, also for comparison (D-14)."""
 
     file: CgroupFile
     value: str
     merge: Merge = Merge.NONE  # How the first pass loosens it
-    cacheable: bool = True  # Whether the write may be skipped while `WriteCache` knows that the file has the value
     reason: str = "UpdateCgroups"
     # Proposed value before the current value of the parent's file limited it. None if that did not limit it, also if a
     # value planned for the parent did.
@@ -47,7 +45,6 @@ class Pass(StrEnum):
 class Why(StrEnum):
     """Reason why an update needs no write in this cycle, such as: the file has the value already."""
 
-    CACHED = "written less than the force interval ago"
     EQUAL = "file has the value already"
     MISSING = "file is not there"
     UNPARSABLE = "current value cannot be parsed"
@@ -83,34 +80,6 @@ class WritePlan:
 
     writes: tuple[Write, ...]
     skipped: tuple[tuple[Update, Why], ...]  # Updates that need no write, with the reason
-    settled: tuple[Update, ...]  # Updates whose files have their exact value if all writes succeed
-
-
-@dataclass(slots=True)
-class WriteCache:
-    """The last value that was written to each file, and when. Only one executor uses it."""
-
-    force_after_ms: int = FORCE_AFTER_MS  # Milliseconds after which a file is read and compared again
-    life_ms: int = CACHE_LIFE_MS  # Milliseconds after which an entry is dropped
-    # File -> value, and time of the write in milliseconds.
-    entries: dict[CgroupFile, tuple[str, int]] = field(default_factory=dict[CgroupFile, tuple[str, int]])
-
-    def suppresses(self, update: Update, now_ms: int) -> bool:
-        """Whether the value of an update was written less than `force_after_ms` ago."""
-        entry = self.entries.get(update.file) if update.cacheable else None
-        return entry is not None and entry[0] == update.value and 0 <= now_ms - entry[1] < self.force_after_ms
-
-    def remember(self, update: Update, now_ms: int) -> None:
-        if update.cacheable:
-            self.entries[update.file] = (update.value, now_ms)
-
-    def forget(self, file: CgroupFile) -> None:
-        """The next cycle reads the file again."""
-        self.entries.pop(file, None)
-
-    def purge(self, now_ms: int) -> None:
-        """Drop entries that are too old, and those from the future, which exist if the clock was set back."""
-        self.entries = {file: e for file, e in self.entries.items() if 0 <= now_ms - e[1] < self.life_ms}
 
 
 def levels_of(winners: Iterable[Winner]) -> list[list[Update]]:
@@ -130,25 +99,18 @@ def levels_of(winners: Iterable[Winner]) -> list[list[Update]]:
 
 
 def plan_writes(
-    levels: Sequence[Sequence[Update]],
-    current: Mapping[CgroupFile, str | None],
-    cache: WriteCache,
-    *,
-    now_ms: int,
-    version: int = 1,
+    levels: Sequence[Sequence[Update]], current: Mapping[CgroupFile, str | None], *, version: int = 1
 ) -> WritePlan:
     """Decide which files have to be written, with which values and in which order.
 
     Args:
         levels: Updates by level from top to bottom (QoS class, pod, container).
         current: File -> its present text. If it is None or absent, the file does not exist and its update is dropped.
-        cache: Last written values; it is not changed.
         version: Version of the cgroup interface of the texts in `current`.
     """
     contents: dict[CgroupFile, str | None] = dict(current)
     writes: list[Write] = []
     skipped: list[tuple[Update, Why]] = []
-    settled: list[Update] = []
     postponed: list[list[Update]] = []
 
     def step(update: Update, value: str, *, final: bool, half: Pass = Pass.LOOSEN) -> None:
@@ -160,14 +122,11 @@ def plan_writes(
         later: list[Update] = []
         for update in level:
             now = contents.get(update.file)
-            if cache.suppresses(update, now_ms):
-                skipped.append((update, Why.CACHED))
-            elif now is None:
+            if now is None:
                 skipped.append((update, Why.MISSING))
             elif update.asked is not None and _tightens_unasked(update, update.asked, now, version):
                 skipped.append((update, Why.UNASKED))
             elif update.merge is Merge.NONE:
-                settled.append(update)
                 if is_equal(update.file.resource, now, update.value, version):
                     skipped.append((update, Why.EQUAL))
                 else:
@@ -185,7 +144,6 @@ def plan_writes(
                 if order is None:
                     skipped.append((update, Why.UNPARSABLE))
                 elif order > 0:
-                    settled.append(update)
                     step(update, update.value, final=True)
                 else:
                     later.append(update)
@@ -193,13 +151,12 @@ def plan_writes(
 
     for level in reversed(postponed):
         for update in level:
-            settled.append(update)
             now = contents[update.file] or ""
             if is_equal(update.file.resource, now, update.value, version):
                 skipped.append((update, Why.EQUAL))
             else:
                 step(update, update.value, final=True, half=Pass.TIGHTEN)
-    return WritePlan(writes=tuple(writes), skipped=tuple(skipped), settled=tuple(settled))
+    return WritePlan(writes=tuple(writes), skipped=tuple(skipped))
 
 
 def _tightens_unasked(update: Update, asked: str, current: str, version: int) -> bool:

@@ -19,7 +19,6 @@ from koordcore.service.telemetry.logging import logger
 from koord_agent.domain.hooks.call import HookCall, HookValues, Stage
 from koord_agent.domain.hooks.plugins import StageResult
 from koord_agent.domain.kernel.cgroup_files import QUOTA
-from koord_agent.domain.plans.executor import WriteCache
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan, writable_trees
 from koord_agent.domain.reporting.audit import AuditEvent
 from koord_agent.domain.strategies.group_identity import BVT
@@ -45,7 +44,7 @@ class LinuxPodFiles:
     """Many threads may use it; one writes at a time. Nobody else uses its `host`. Implements `answering.PodFiles`."""
 
     def __init__(self, host: Host, roots: HostRoots, *, audit: AuditSink, now_ms: Callable[[], int]) -> None:
-        self._executor = CgroupExecutor(host, trees=writable_trees(host.layout), cache=WriteCache(0))
+        self._executor = CgroupExecutor(host, trees=writable_trees(host.layout))
         self._groups = PodGroups(roots.resctrl)
         self._audit = audit
         self._now_ms = now_ms

@@ -15,11 +15,9 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.kernel.cgroup_files import QUOTA, Unsupported, from_file_text, is_equal, is_in_force, validate
 from koord_agent.domain.plans.arbiter import CPUSET, Arbitration, arbitrate
-from koord_agent.domain.plans.executor import Update, Why, Write, WriteCache, levels_of, plan_writes
+from koord_agent.domain.plans.executor import Update, Why, Write, levels_of, plan_writes
 from koord_agent.domain.plans.plan import CgroupFile, OutsideTree, Plan, require_inside
 from koord_agent.shell.host.host import Host, Vanished, WriteFailed
-
-PURGE_EVERY_MS = 60_000
 
 
 class Result(StrEnum):
@@ -59,7 +57,7 @@ ObserveWrite = Callable[[str, bool, float], None]
 class CgroupExecutor:
     """Writes the winning plans to the files of one machine.
 
-    Files outside of `trees` are refused. Values in `cache` are not compared in every cycle.
+    Files outside of `trees` are refused.
     """
 
     def __init__(
@@ -67,14 +65,11 @@ class CgroupExecutor:
         host: Host,
         *,
         trees: Sequence[str],
-        cache: WriteCache | None = None,
         observe: ObserveWrite = lambda _resource, _written, _seconds: None,
     ) -> None:
         self._host = host
         self._observe = observe
         self._trees = tuple(trees)
-        self._cache = cache if cache is not None else WriteCache()
-        self._purged_ms = 0
 
     def allow(self, trees: Sequence[str]) -> None:
         """Set the directories that may be written, after host applications were configured or removed."""
@@ -82,16 +77,16 @@ class CgroupExecutor:
 
     def apply(self, plans: Iterable[Plan], now_ms: int) -> tuple[Outcome, ...]:
         """One outcome for each file with a plan that is not expired."""
-        return self.write(self.arbitrate(plans, now_ms), now_ms)
+        return self.write(self.arbitrate(plans, now_ms))
 
     def arbitrate(self, plans: Iterable[Plan], now_ms: int) -> Arbitration:
         """Present values of parent directories limit their children."""
         wanted = tuple(plans)
         return arbitrate(wanted, now_ms, self._parents(wanted))
 
-    def write(self, arbitration: Arbitration, now_ms: int) -> tuple[Outcome, ...]:
+    def write(self, arbitration: Arbitration) -> tuple[Outcome, ...]:
         """One outcome for each file. If a write fails, its outcome tells so; no error is raised."""
-        return self.apply_levels(levels_of(arbitration.winners.values()), now_ms)
+        return self.apply_levels(levels_of(arbitration.winners.values()))
 
     def _parents(self, plans: Sequence[Plan]) -> dict[CgroupFile, str]:
         """CPU lists and quotas of the parents of planned directories. Parents with their own plan are left out."""
@@ -114,19 +109,14 @@ class CgroupExecutor:
                 found[parent] = value
         return found
 
-    def apply_levels(self, levels: Sequence[Sequence[Update]], now_ms: int) -> tuple[Outcome, ...]:
+    def apply_levels(self, levels: Sequence[Sequence[Update]]) -> tuple[Outcome, ...]:
         """Write updates by level of directories, from top to bottom. The outcomes are those of `write`."""
         outcomes: dict[CgroupFile, Outcome] = {}
         allowed = [[update for update in level if self._is_allowed(update, outcomes)] for level in levels]
         if not any(allowed):
             return tuple(outcomes.values())
-        current = {
-            update.file: self._host.read(update.file)
-            for level in allowed
-            for update in level
-            if not self._cache.suppresses(update, now_ms)
-        }
-        plan = plan_writes(allowed, current, self._cache, now_ms=now_ms, version=self._host.cgroup_version)
+        current = {update.file: self._host.read(update.file) for level in allowed for update in level}
+        plan = plan_writes(allowed, current, version=self._host.cgroup_version)
         for update, why in plan.skipped:
             result = Result.IGNORED if why in (Why.MISSING, Why.UNPARSABLE) else Result.UNCHANGED
             before = current.get(update.file)
@@ -145,20 +135,7 @@ class CgroupExecutor:
                 outcomes[write.update.file] = outcome
                 if outcome.result in (Result.FAILED, Result.HELD_BACK):
                     refused.append(write.update.file)
-                if outcome.result is not Result.WRITTEN:
-                    # a loosened value may stand there now: what was cached is not what the file says
-                    self._cache.forget(write.update.file)
-        for update in plan.settled:
-            if outcomes[update.file].result in (Result.WRITTEN, Result.UNCHANGED):
-                self._cache.remember(update, now_ms)
-        if not 0 <= now_ms - self._purged_ms < PURGE_EVERY_MS:
-            self._cache.purge(now_ms)
-            self._purged_ms = now_ms
         return tuple(outcomes.values())
-
-    def forget(self, file: CgroupFile) -> None:
-        """The next cycle reads the file."""
-        self._cache.forget(file)
 
     def _is_allowed(self, update: Update, outcomes: dict[CgroupFile, Outcome]) -> bool:
         try:

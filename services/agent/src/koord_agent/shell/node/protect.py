@@ -30,7 +30,6 @@ from koord_agent.domain.kernel.cgroup_files import QUOTA, UNLIMITED, Unsupported
 from koord_agent.domain.kernel.cgroup_layout import HostApplication
 from koord_agent.domain.kernel.storage_info import StorageInfo
 from koord_agent.domain.node.node_look import NodeLook
-from koord_agent.domain.plans.executor import CACHE_LIFE_MS, WriteCache
 from koord_agent.domain.plans.plan import CgroupFile, writable_trees
 from koord_agent.domain.reporting.suppression_summary import in_force
 from koord_agent.domain.strategies.block_io import BlockIoStrategy
@@ -187,11 +186,7 @@ class QosCycle:
             },
             rest_at_start=(cpu_evict.PLUGIN,),
         )
-        force_after_ms = settings.resource_force_update_seconds * 1_000
-        cache = WriteCache(force_after_ms=force_after_ms, life_ms=max(CACHE_LIFE_MS, 2 * force_after_ms))
-        self._executor = CgroupExecutor(
-            host, trees=writable_trees(host.layout), cache=cache, observe=protection.observe_write
-        )
+        self._executor = CgroupExecutor(host, trees=writable_trees(host.layout), observe=protection.observe_write)
         self._quota_file = CgroupFile(host.layout.qos_directory(KubeQos.BEST_EFFORT), QUOTA)
         self._record = QosRecord(
             host.layout, self._quota_file, protection.audit, repairs=HookRepairs() if host.roots is not None else None
@@ -246,7 +241,7 @@ class QosCycle:
         # 3. pick one value for each file and write it, in the order that the tree needs
         self._allow_applications(look)
         arbitration = self._executor.arbitrate(proposed.plans, look.now_ms)
-        outcomes = self._executor.write(arbitration, look.now_ms)
+        outcomes = self._executor.write(arbitration)
         self._written = {outcome.file: outcome.result in IN_PLACE for outcome in outcomes}
         self._failed = _first_failures(self._failed, outcomes)
         problems.extend(outcome.detail for outcome in self._failed.values())
@@ -286,7 +281,7 @@ class QosCycle:
             caps = AntagonistCapsStrategy(self._detection.cpi.caps)
             plans = caps.propose(look, {}, CycleState(readings=self._readings, is_last=True)).plans
             arbitration = self._executor.arbitrate(tuple(plans), now_ms)
-            self._record.writes(look, arbitration, self._executor.write(arbitration, now_ms))
+            self._record.writes(look, arbitration, self._executor.write(arbitration))
         return self._record.farewell(now_ms)
 
     def _allow_applications(self, look: NodeLook) -> None:
