@@ -47,3 +47,19 @@ def test_a_quota_that_another_writer_lifts_is_back_in_the_next_cycle(tmp_path: P
             tree.write(be, QUOTA, -1)  # as systemd does, when the kubelet sets a property of the slice
             tree.live(1, suppressed_to(10))
             assert tree.read(be, QUOTA) == CPUS * 10_000
+
+
+def test_a_kubelet_with_another_cfs_period_gets_the_same_cpu(tmp_path: Path) -> None:
+    web = limited_pod("web", "LS", {"cpu": "2"})
+    with real_tree(tmp_path, pods(JOB, web)) as tree:
+        be = tree.layout.qos_directory(KubeQos.BEST_EFFORT)
+        for directory in (be, tree.pod("job"), tree.container("job"), tree.pod("web"), tree.container("web")):
+            tree.write(directory, "cpu.cfs_period_us", 10_000)
+        tree.set_quotas("web", 20_000, 20_000)
+        tree.live(3, {})
+        assert tree.quotas("job") == (20_000, 20_000), "2 cores"
+        assert tree.quotas("web") == (20_000, 20_000), "left as it is"
+        tree.live(3, suppressed_to(50))
+        assert tree.read(be, QUOTA) == CPUS * 5_000
+        assert tree.problems == ()
+        assert tree.agent.be_quota_us == CPUS * 50_000, "reported in microseconds per 100 ms"

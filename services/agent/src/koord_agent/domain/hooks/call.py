@@ -14,6 +14,7 @@ from koordcore.protocol.qos import KubeQos
 from koordcore.values.allocation import NOTHING as NO_ALLOCATION
 
 from koord_agent.domain.hooks.allocated_devices import HAMI_LIBRARY, NO_DEVICES, BindMount, CharDevice, DeviceFiles
+from koord_agent.domain.kernel.cfs_bandwidth import CFS_PERIOD_US, QUOTA, in_period
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.strategies.cpuset import CpusetRule, ResourceStatus, cpuset_rule_of, resource_status
@@ -82,6 +83,12 @@ class HookValues:
             host_dir=later.host_dir or self.host_dir,
             problem="; ".join(filter(None, (self.problem, later.problem))),
         )
+
+    def in_period(self, period_us: int) -> "HookValues":
+        """With the quota in microseconds per period, as messages to a runtime have it. A period of 0 means 100 ms."""
+        if self.cfs_quota_us is None:
+            return self
+        return replace(self, cfs_quota_us=in_period(QUOTA, self.cfs_quota_us, period_us or CFS_PERIOD_US))
 
     def texts(self) -> Iterator[tuple[str, str]]:
         """Yield the name and text of each value that is set, for explanations. A mount or device is named by its path.

@@ -15,16 +15,23 @@ from enum import StrEnum
 from koordcore.values.cpuset import is_same_cpuset, parse_cpuset
 from koordcore.values.invalid import InvalidInput
 
+from koord_agent.domain.kernel.cfs_bandwidth import (
+    BURST,
+    CFS_PERIOD_US,
+    MIN_QUOTA_US,
+    PER_PERIOD,
+    QUOTA,
+    UNLIMITED,
+    in_period,
+    per_100_ms,
+    split_period,
+)
 from koord_agent.domain.kernel.counters import parse_flat
 
 INT64_MAX = 9223372036854775807
 V1_UNLIMITED_MEMORY = 0x7FFFFFFFFFFFF000
-CFS_PERIOD_US = 100_000
-QUOTA = "cpu.cfs_quota_us"
 MIN_SHARES, MAX_SHARES = 2, 262_144
 MIN_WEIGHT, MAX_WEIGHT = 1, 10_000
-MIN_QUOTA_US = 1_000
-UNLIMITED = -1
 CPU_MAX_FIELDS = 2
 MAX_DIGITS = 20
 """Largest number of digits of a 64-bit number; longer texts are not numbers."""
@@ -58,6 +65,7 @@ class Resource:
     form: Form = Form.TEXT  # How its text is compared and converted
     low: int | None = None  # Smallest valid number; None without a bound
     high: int | None = None  # Largest valid number; None without a bound
+    v2_high: int | None = None  # Largest valid number on v2, if it is another one there
     v2_read_file: str | None = None  # Name of another file that is read on v2, or None
 
     def file(self, version: int, *, reading: bool = False) -> str | None:
@@ -79,9 +87,9 @@ RESOURCES = {
     resource.name: resource
     for resource in (
         Resource("cpu.shares", "cpu", "cpu.weight", Form.SHARES, MIN_SHARES, MAX_SHARES),
-        Resource("cpu.cfs_quota_us", "cpu", "cpu.max", Form.QUOTA),
+        Resource(QUOTA, "cpu", "cpu.max", Form.QUOTA),
         Resource("cpu.cfs_period_us", "cpu", "cpu.max", Form.NUMBER),
-        Resource("cpu.cfs_burst_us", "cpu", "cpu.max.burst", Form.NUMBER, 0, 100_000_000),
+        Resource(BURST, "cpu", "cpu.max.burst", Form.NUMBER, 0, 100_000_000, v2_high=INT64_MAX),
         _same("cpu.bvt_warp_ns", "cpu", Form.NUMBER, -1, 2),
         _same("cpu.idle", "cpu", Form.NUMBER, 0, 1),
         _same("cpu.stat", "cpu", Form.TEXT),
@@ -151,7 +159,7 @@ def file_path(root: str, name: str, directory: str, version: int, *, reading: bo
     return posixpath.join(root, *(part for part in parts if part))
 
 
-def validate(name: str, value: str) -> None:
+def validate(name: str, value: str, version: int = 1) -> None:
     """Check that a value in the style of cgroup v1 may be written to a file, which has this name on cgroup v1.
 
     `max` counts as the largest int64. CPU lists must parse. Any text is valid for a file without a rule.
@@ -186,7 +194,7 @@ def validate(name: str, value: str) -> None:
         case Form.QUOTA | Form.MEMORY_LIMIT:
             _in_range(name, value, UNLIMITED, None)
         case Form.SHARES | Form.NUMBER if row.low is not None:
-            _in_range(name, value, row.low, row.high)
+            _in_range(name, value, row.low, row.v2_high if version == 2 and row.v2_high else row.high)
         case _:
             pass
 
@@ -196,7 +204,7 @@ def is_in_force(name: str, value: str) -> bool:
 
     It is False only for a CPU quota below one millisecond or without a number. It is True for all other files.
     """
-    number = parse_number(value) if name == "cpu.cfs_quota_us" else UNLIMITED
+    number = parse_number(value) if name == QUOTA else UNLIMITED
     return number is not None and (number == UNLIMITED or number >= MIN_QUOTA_US)
 
 
@@ -230,7 +238,7 @@ def to_file_text(name: str, value: str, version: int) -> str:
     row = resource(name)
     if row.file(version) is None:
         raise Unsupported(f"resource {name}: not on cgroup v{version}")
-    validate(name, value)
+    validate(name, value, version)
     if version == 1:
         return value
     match row.form:
@@ -253,18 +261,20 @@ def from_file_text(name: str, text: str, version: int) -> str:
     if row.file(version, reading=True) is None:
         raise Unsupported(f"resource {name}: not on cgroup v{version}")
     text = text.strip()
+    if version == 2 and name == QUOTA and len(text.split()) != CPU_MAX_FIELDS:
+        raise InvalidInput("a quota and a period", text, "cpu.max")
+    if name in PER_PERIOD:
+        number, period_us = split_period(text)
+        return str(UNLIMITED if number == "max" else per_100_ms(_number(name, number), period_us))
     if version == 2:
         match name:
             case "cpu.shares":
                 return str(weight_to_shares(_number(name, text)))
-            case "cpu.cfs_quota_us" | "cpu.cfs_period_us":
+            case "cpu.cfs_period_us":
                 fields = text.split()
                 if len(fields) != CPU_MAX_FIELDS:
                     raise InvalidInput("a quota and a period", text, "cpu.max")
-                quota, period = fields
-                if name == "cpu.cfs_period_us":
-                    return str(_number(name, period))
-                return str(UNLIMITED) if quota == "max" else str(_number(name, quota))
+                return str(_number(name, fields[1]))
             case "cpuacct.usage":
                 entries = parse_flat(text)
                 if "usage_usec" not in entries:
@@ -276,7 +286,7 @@ def from_file_text(name: str, text: str, version: int) -> str:
         case Form.MEMORY_LIMIT:
             limit = _number(name, text)
             return str(UNLIMITED) if limit >= V1_UNLIMITED_MEMORY else str(limit)
-        case Form.NUMBER | Form.SHARES | Form.QUOTA:
+        case Form.NUMBER | Form.SHARES:
             return str(_number(name, text))
         case _:
             return text
@@ -293,10 +303,15 @@ def is_equal(name: str, current: str, value: str, version: int) -> bool:
     """Return whether a file with the text `current` already has a value, which is in the style of cgroup v1.
 
     CPU lists are compared as sets, devices line by line, and numbers by value; `max`, the largest int64 and -1 are
-    equal. Of cpu.max only the first field counts (D-2). On v2, shares are compared as weights.
+    equal. A quota or burst is compared per 100 ms, whatever the period in the text is. On v2, shares are compared as
+    weights.
     """
     row = resource(name)
     current, value = current.strip(), value.strip()
+    if name in PER_PERIOD:
+        current, period_us = split_period(current)
+        wanted = parse_number(value)
+        value = value if wanted is None or wanted == INT64_MAX else str(in_period(name, wanted, period_us))
     match row.form:
         case Form.CPUSET:
             return is_same_cpuset(current, value)
@@ -311,8 +326,6 @@ def is_equal(name: str, current: str, value: str, version: int) -> bool:
             return current == str(shares_to_weight(wanted))
         case Form.CLASSID:
             return _any_base(current) == _any_base(value)
-        case Form.QUOTA if version == 2:
-            current = current.split(" ")[0]
         case _:
             pass
     if current == value:

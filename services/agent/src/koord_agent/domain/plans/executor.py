@@ -15,6 +15,7 @@ from enum import StrEnum
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.invalid import InvalidInput
 
+from koord_agent.domain.kernel.cfs_bandwidth import PER_PERIOD, per_100_ms, split_period
 from koord_agent.domain.kernel.cgroup_files import INT64_MAX, UNLIMITED, is_equal, parse_number
 from koord_agent.domain.plans.arbiter import Winner
 from koord_agent.domain.plans.plan import MERGED_BY_DEFAULT, CgroupFile, Merge
@@ -185,9 +186,15 @@ def _union(current: str, wanted: str) -> str | None:
 
 def _compare(update: Update, current: str, version: int) -> int | None:
     """Positive if the wanted value is larger; 0 if equal. `max` and -1 are infinite. None if a value is invalid."""
-    if update.merge is Merge.QUOTA and version == 2:
-        current = current.strip().split(" ")[0]
-    wanted, now = _magnitude(update.value), _magnitude(current)
+    if update.file.resource in PER_PERIOD:
+        if is_equal(update.file.resource, current, update.value, version):
+            return 0
+        current, period_us = split_period(current)
+        now = _magnitude(current)
+        now = None if now is None else per_100_ms(now, period_us)
+    else:
+        now = _magnitude(current)
+    wanted = _magnitude(update.value)
     return None if wanted is None or now is None else (wanted > now) - (wanted < now)
 
 

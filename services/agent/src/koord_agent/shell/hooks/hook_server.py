@@ -17,7 +17,7 @@ from koordcore.runtime_api.hooks import CONTAINER_CALLS, POD_CALLS, SERVICE, mes
 
 from koord_agent.domain.hooks.call import HookCall, HookedContainer, HookedPod, HookValues, Mode, Stage
 from koord_agent.domain.hooks.plugins import REGISTRATION_FILE
-from koord_agent.domain.kernel.cgroup_files import UNLIMITED
+from koord_agent.domain.kernel.cfs_bandwidth import CFS_PERIOD_US, UNLIMITED, per_100_ms
 from koord_agent.shell.grpc.unix_server import UnixServer
 from koord_agent.shell.hooks.answering import HookAnswers
 
@@ -85,6 +85,7 @@ def response_of(rpc: str, request: Message, values: HookValues) -> Message:
         resources = "container_resources"
     if request.HasField(resources):
         getattr(response, resources).CopyFrom(getattr(request, resources))
+    values = values.in_period(getattr(request, resources).cpu_period)
     for name, field in _FIELDS.items():
         if (value := getattr(values, name)) is not None:
             setattr(getattr(response, resources), field, value)
@@ -96,7 +97,7 @@ def _before(resources: Message, envs: Mapping[str, str]) -> HookValues:
     memory = resources.memory_limit_in_bytes
     return HookValues(
         cpuset=resources.cpuset_cpus or None,
-        cfs_quota_us=resources.cpu_quota or None,
+        cfs_quota_us=per_100_ms(resources.cpu_quota, resources.cpu_period or CFS_PERIOD_US) or None,
         cpu_shares=resources.cpu_shares or None,
         memory_limit_bytes=max(memory, UNLIMITED) or None,
         envs=dict(envs),

@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 from koordcore.runtime_api.hooks import Fields, message_classes
 
 from koord_agent.domain.hooks.call import HookCall, HookedContainer, HookedPod, HookValues, Mode, Stage
+from koord_agent.domain.kernel.cfs_bandwidth import CFS_PERIOD_US, per_100_ms
 
 # Messages are classes that are made at run time, so they have no static type.
 Message = Any
@@ -43,6 +44,7 @@ _MESSAGES: Final[dict[str, Fields]] = {
     "LinuxCPU": {
         "shares": (1, "OptionalUInt64"),
         "quota": (2, "OptionalInt64"),
+        "period": (3, "OptionalUInt64"),
         "cpus": (6, "string"),
     },
     _RESOURCES: {"memory": (1, "LinuxMemory"), "cpu": (2, "LinuxCPU"), "rdt_class": (5, "OptionalString")},
@@ -127,11 +129,16 @@ def _before(resources: Message, envs: Iterable[str]) -> HookValues:
     cpu, memory = resources.cpu, resources.memory
     return HookValues(
         cpu_shares=cpu.shares.value if cpu.HasField("shares") else None,
-        cfs_quota_us=cpu.quota.value if cpu.HasField("quota") else None,
+        cfs_quota_us=per_100_ms(cpu.quota.value, period_us_of(resources)) if cpu.HasField("quota") else None,
         memory_limit_bytes=memory.limit.value if memory.HasField("limit") else None,
         cpuset=cpu.cpus or None,
         envs=envs_of(envs),
     )
+
+
+def period_us_of(resources: Message) -> int:
+    """CFS period of a `LinuxResources`."""
+    return resources.cpu.period.value or CFS_PERIOD_US
 
 
 def envs_of(lines: Iterable[str]) -> dict[str, str]:

@@ -26,7 +26,7 @@ from koord_agent.domain.hooks.nri import DEFAULT_EVENTS, NriEvent, container_adj
 from koord_agent.domain.hooks.plugins import StageResult
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.hooks import ttrpc
-from koord_agent.shell.hooks.nri_messages import PACKAGE, Message, call_of, nri_messages, write_fields
+from koord_agent.shell.hooks.nri_messages import PACKAGE, Message, call_of, nri_messages, period_us_of, write_fields
 
 PLUGIN_SERVICE: Final = f"{PACKAGE}.Plugin"
 RUNTIME_SERVICE: Final = f"{PACKAGE}.Runtime"
@@ -235,7 +235,7 @@ class NriPlugin:
         )
         if result.failed:
             raise _HookFailed(result.error)
-        return result.values
+        return result.values if resources is None else result.values.in_period(period_us_of(resources))
 
 
 def _configured_events(config: str) -> Sequence[str] | None:

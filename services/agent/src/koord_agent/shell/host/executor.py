@@ -140,7 +140,7 @@ class CgroupExecutor:
     def _is_allowed(self, update: Update, outcomes: dict[CgroupFile, Outcome]) -> bool:
         try:
             require_inside(update.file.directory, self._trees)
-            validate(update.file.resource, update.value)
+            validate(update.file.resource, update.value, self._host.cgroup_version)
             if update.file.resource == CPUSET and not update.value.strip():
                 raise InvalidInput("at least one CPU", update.value, update.file.key)
         except (OutsideTree, InvalidInput) as error:

@@ -15,11 +15,20 @@ from pathlib import Path
 from resource import RLIMIT_NOFILE, getrlimit
 from typing import Final
 
+from koordcore.values.invalid import InvalidInput
 from koordcore.values.topology import CpuPlace
 
 from koord_agent.domain.kernel import counters as kernel_counters
 from koord_agent.domain.kernel import counters as pressure
-from koord_agent.domain.kernel.cgroup_files import Unsupported, file_path, to_file_text
+from koord_agent.domain.kernel.cfs_bandwidth import CFS_PERIOD_US, PER_PERIOD, in_period, with_period
+from koord_agent.domain.kernel.cgroup_files import (
+    INT64_MAX,
+    Unsupported,
+    file_path,
+    from_file_text,
+    parse_number,
+    to_file_text,
+)
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout
 from koord_agent.domain.kernel.counters import (
     DiskCounters,
@@ -339,12 +348,26 @@ class LinuxHost:
 
     def read(self, file: CgroupFile) -> str | None:
         try:
-            return read_kernel_file(self._path(file, reading=True))
+            text = read_kernel_file(self._path(file, reading=True))
         except Unsupported:
             return None
+        if text is None or file.resource not in PER_PERIOD or " " in text.strip():
+            return text
+        return with_period(text, self._period_us(file))
+
+    def _period_us(self, file: CgroupFile) -> int:
+        """CFS period of the directory of a file; 100 ms if it is unreadable."""
+        text = read_kernel_file(self._path(CgroupFile(file.directory, "cpu.cfs_period_us"), reading=True))
+        try:
+            return int(from_file_text("cpu.cfs_period_us", text or "", self._version)) or CFS_PERIOD_US
+        except InvalidInput:
+            return CFS_PERIOD_US
 
     def write(self, file: CgroupFile, value: str) -> None:
         path = self._path(file, reading=False)
+        number = parse_number(value) if file.resource in PER_PERIOD else None
+        if number is not None and number != INT64_MAX:
+            value = str(in_period(file.resource, number, self._period_us(file)))
         text = to_file_text(file.resource, value, self._version)
         try:
             # without O_CREAT: a knob that is not there must not become a file of ours; a kernel's knob is never a link
