@@ -47,14 +47,14 @@ def limited_pod(
         state: State of the last container; "" if it is not created. The others run.
     """
     names = [f"{uid}-{number}" for number in range(containers)]
-    statuses = [
-        {
-            "name": name,
-            **({"resources": {"limits": dict(in_force)}} if in_force is not None else {}),
-            **({"containerID": f"containerd://{name}", "state": {of_it: {}}} if of_it else {}),
-        }
-        for name, of_it in zip(names, ["running"] * (containers - 1) + [state], strict=True)
-    ]
+    states = ["running"] * (containers - 1) + [state]
+    statuses: list[dict[str, Any]] = []
+    for name, of_it in zip(names, states, strict=True):
+        statuses.append({"name": name})
+        if in_force is not None:
+            statuses[-1]["resources"] = {"limits": dict(in_force)}
+        if of_it:
+            statuses[-1] |= {"containerID": f"containerd://{name}", "state": {of_it: {}}}
     resources = {"requests": dict(limits), "limits": dict(limits)}
     return agent_pod_from_json(
         {

@@ -5,13 +5,14 @@ The kernel's own rules decide which values hold. Counters of the node come from 
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
+from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.node.desired import view_of
 from koord_agent.domain.node.kubelet import KnownPods
@@ -23,11 +24,19 @@ from koord_agent.shell.node.measure import Measurement
 from koord_agent.shell.node.node_agent import NodeAgent
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
+from koordcore.values.topology import CpuPlace, simulated_places
 from support.until import until_blocking
 
 CGROUP = Path("/sys/fs/cgroup")
 HIERARCHIES = ("cpu", "cpuacct", "memory")
 CPUS = 8
+
+
+class _Machine(LinuxHost):
+    """The cgroups are this machine's, the CPUs are simulated."""
+
+    def cpu_topology(self) -> tuple[CpuPlace, ...]:
+        return simulated_places(CPUS)
 
 
 class RealTree:
@@ -54,8 +63,9 @@ class RealTree:
     def restart(self, gates: str = "") -> None:
         """Begin with a new agent, which has not seen the pods before."""
         roots = HostRoots(cgroup=CGROUP, proc=self._folder, sys=self._folder / "sys")
-        host = LinuxHost(monotonic_ns=lambda: self.now_ms * 1_000_000, roots=roots, layout=self.layout, version=1)
-        measurement = Measurement(monitor=NodeMonitor(collect_interval_ms=1_000))
+        host = _Machine(monotonic_ns=lambda: self.now_ms * 1_000_000, roots=roots, layout=self.layout, version=1)
+        self._monitor = NodeMonitor(collect_interval_ms=1_000)
+        measurement = Measurement(monitor=self._monitor)
         settings = AgentSettings.model_validate({"feature_gates": gates})
         self.agent = NodeAgent("n", host, measurement, interval_ms=1_000, settings=settings)
 
@@ -78,14 +88,17 @@ class RealTree:
     def live(self, seconds: int, slo: dict[str, Any], *, annotations: dict[str, str] | None = None) -> None:
         """Run one cycle a second."""
         amounts = {"cpu": CPUS * 1_000, "memory": 4_096 << 10}
-        desired = DesiredNode(
-            node="n", slo=slo, capacity=amounts, allocatable=amounts, annotations=annotations or {}
-        )
+        desired = DesiredNode(node="n", slo=slo, capacity=amounts, allocatable=amounts, annotations=annotations or {})
         self.agent.desired = view_of(desired)
         for _ in range(seconds):
             self.now_ms += 1_000
             self.agent.known = KnownPods(pods=self.pods, at_ms=self.now_ms)
             self.problems = self.agent.run_cycle(self.now_ms).problems
+
+    def throttle(self, uid: str) -> None:
+        """Let the next cycle find that the first container of a pod was throttled in half of its periods."""
+        store, identity = self._monitor.store, self.pods[uid].containers[0].container_id
+        store.append(Kind.CONTAINER_CPU_THROTTLED, self.now_ms + 1_000, 0.5, identity)
 
     def read(self, directory: str, name: str) -> int:
         """Value of a file of the cpu hierarchy."""
@@ -127,7 +140,7 @@ def _is_removed(directory: Path) -> bool:
 
 
 @contextmanager
-def real_tree(folder: Path, pods: Mapping[str, AgentPod], *, gates: str = "") -> Iterator[RealTree]:
+def real_tree(folder: Path, pods: Mapping[str, AgentPod], *, gates: str = "") -> Generator[RealTree]:
     """Skips the test without root or without cgroup v1."""
     if os.geteuid() != 0 or cgroup_version(CGROUP) != 1 or not os.access(CGROUP / "cpu" / "tasks", os.W_OK):
         pytest.skip("needs root and a writable file system of cgroup v1")

@@ -8,6 +8,7 @@ from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.node.desired import view_of
 from koord_agent.domain.node.pods import agent_pod_from_json
+from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.prediction.predictor import PeakPredictor
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.metrics.agent_metrics import MOST_EVICTED, AgentMetrics, ResourceUpdates, metrics_routes
@@ -70,6 +71,9 @@ def test_a_scrape_shows_the_node_its_pods_and_predictions_and_forgets_what_is_go
     for second in range(1, 131):
         fleet.advance(float(second))
         agent.run_cycle(second * 1_000)
+    assert agent.last_look is not None
+    directory = agent.last_look.container_directory(agent.last_look.pods[0], "containerd://x")
+    agent.qos.burst_values.by_file[CgroupFile(directory, "cpu.cfs_burst_us")] = 100_000
     assert agent.report(130_000, str) is not None
     pod = {"node": "n", "pod_namespace": "default", "pod_name": "web", "pod_uid": "u"}
     container = {**pod, "container_id": "containerd://x", "container_name": "c"}
@@ -89,7 +93,7 @@ def test_a_scrape_shows_the_node_its_pods_and_predictions_and_forgets_what_is_go
     io = {"psi_resource_type": "io", "psi_precision": "10", "psi_degree": "full", "cpu_full_supported": "false"}
     assert value("container_psi", {**container, **io}) == 7.5
     scaled = {name: text for name, text in container.items() if name != "pod_uid"}
-    assert value("container_scaled_cfs_burst_us", scaled) == 1_000_000.0
+    assert value("container_scaled_cfs_burst_us", scaled) == 100_000.0
     assert value("node_metric_node_usage", cpu) is not None
     assert value("node_metric_system_usage", cpu) is not None
     assert (value("tsdb_series", {"node": "n"}) or 0) > 10

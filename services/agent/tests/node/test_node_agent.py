@@ -9,8 +9,9 @@ from koord_agent.domain.metrics.series import SeriesStore
 from koord_agent.domain.node.desired import DesiredView, apply_push, suppress_policy, view_of
 from koord_agent.domain.node.pods import agent_pod, agent_pod_of_ledger
 from koord_agent.domain.plans.plan import CgroupFile
-from koord_agent.domain.strategies import cpu_burst
+from koord_agent.domain.strategies import own_quotas
 from koord_agent.shell.host.host import WriteFailed
+from koord_agent.shell.node import burst_values
 from koord_agent.shell.node.measure import Measurement
 from koord_agent.shell.node.node_agent import CycleResult, NodeAgent
 from koord_agent.shell.node.pods import PodControl
@@ -338,7 +339,8 @@ def test_all_nodes_of_the_openb_trace_fit_into_one_process() -> None:
 
 
 def test_pods_that_left_leave_nothing_in_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_burst, "MOST_SCALED", 20)
+    monkeypatch.setattr(own_quotas, "MOST_REMEMBERED", 20)
+    monkeypatch.setattr(burst_values, "MOST_KEPT", 20)
     node, lives, slack = Node(desired()), 400, 100
 
     def run(first: int) -> Counter[str]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from koord_agent.domain.hooks.facts import HookRepairs, SetValue
+from koord_agent.domain.kernel.cfs_bandwidth import BURST
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.metrics.series import Metrics, SeriesStore
 from koord_agent.domain.node.node_look import NodeLook
@@ -19,16 +20,26 @@ from koordcore.protocol import keys
 from koordcore.protocol.config import node_strategies
 
 HOST = SimulatedFleet([SimulatedNode(name="n", cpu_milli=8_000, memory_bytes=1 << 30)]).host("n")
-STATE = CycleState(readings=HostReadings(HOST, None))
 QUARTER = {"kubernetes.io/batch-cpu": "250", "kubernetes.io/batch-memory": "64Mi"}
 RATIO = {keys.CPU_NORMALIZATION_RATIO: "1.25"}
 
 
-class _Quotas(HostReadings):
-    """Readings of a machine on which every quota is that of one CPU."""
+class _Files(HostReadings):
+    """Readings of a machine whose quotas are all the same, except for some; burst buffers are 0."""
+
+    def __init__(self, quota_us: int, **others: int) -> None:
+        super().__init__(HOST, None)
+        self.quotas = others  # Last part of a directory -> its quota
+        self._quota_us = quota_us
 
     def quota_us(self, directory: str) -> int | None:
-        return 100_000
+        return self.quotas.get(directory.rpartition("/")[2], self._quota_us)
+
+    def read(self, file: CgroupFile) -> str | None:
+        return "0\n" if file.resource == BURST else super().read(file)
+
+
+STATE = CycleState(readings=_Files(200_000))
 
 
 def pod(uid: str, label: str, resources: dict[str, dict[str, str]], **annotations: str) -> AgentPod:
@@ -62,8 +73,9 @@ def look(*pods: AgentPod, now_ms: int = 0, annotations: dict[str, str] | None = 
     )
 
 
-def proposed(strategy: PodResourcesStrategy, seen: NodeLook) -> dict[str, str]:
-    return {plan.file.key.removeprefix("kubepods/"): plan.value for plan in strategy.propose(seen, {}, STATE).plans}
+def proposed(strategy: PodResourcesStrategy, seen: NodeLook, files: _Files | None = None) -> dict[str, str]:
+    state = STATE if files is None else CycleState(readings=files)
+    return {plan.file.key.removeprefix("kubepods/"): plan.value for plan in strategy.propose(seen, {}, state).plans}
 
 
 def test_best_effort_pod_gets_shares_quota_and_memory_of_its_batch_resources() -> None:
@@ -85,7 +97,8 @@ def test_ratio_scales_quotas_and_its_removal_restores_them() -> None:
     assert proposed(strategy, look(SERVICE, annotations=RATIO))[of_service] == "160000"
     broken = look(SERVICE, now_ms=RENEW_AFTER_MS, annotations={keys.CPU_NORMALIZATION_RATIO: "x"})
     assert proposed(strategy, broken)[of_service] == "160000", "an invalid ratio changes nothing"
-    assert proposed(strategy, look(SERVICE, now_ms=RENEW_AFTER_MS + 1))[of_service] == "200000"
+    scaled = _Files(160_000, podls=200_000)
+    assert proposed(strategy, look(SERVICE, now_ms=RENEW_AFTER_MS + 1), scaled)[of_service] == "200000"
     assert proposed(strategy, look(SERVICE, now_ms=2 * RENEW_AFTER_MS + 1))[of_service] == "200000"
     assert proposed(strategy, look(SERVICE, now_ms=3 * RENEW_AFTER_MS + 1)) == {}
 
@@ -95,7 +108,8 @@ def test_pod_with_an_unlimited_container_gets_no_quota_of_its_own() -> None:
     ids = [{"name": "app", "containerID": "containerd://a"}, {"name": "proxy", "containerID": "containerd://p"}]
     meta = {"uid": "ls", "labels": {"koordinator.sh/qosClass": "LS"}}
     half = agent_pod_from_json({"metadata": meta, "spec": spec, "status": {"containerStatuses": ids}})
-    found = proposed(PodResourcesStrategy(batch=True, normalization=True), look(half, annotations=RATIO))
+    strategy, files = PodResourcesStrategy(batch=True, normalization=True), _Files(-1, p=50_000)
+    found = proposed(strategy, look(half, annotations=RATIO), files)
     assert found == {"burstable/podls/p/cpu.cfs_quota_us": "40000"}
 
 
@@ -117,8 +131,9 @@ def test_cpu_burst_starts_from_the_normalized_quota() -> None:
 
 def test_each_new_container_of_a_pod_gets_a_burst_buffer() -> None:
     strategy, policy = CpuBurstStrategy(draw=lambda: 0.5), {"policy": "cpuBurstOnly", "cpuBurstPercent": 200}
+    written: dict[CgroupFile, bool] = {}
     found: list[dict[str, str]] = []
-    for now_ms, identity in enumerate(("", "one", "one", "two")):
+    for now_ms, identity in enumerate(("", "one", "one", "one", "two")):
         status = {"name": "main", "containerID": f"containerd://{identity}"} if identity else {"name": "main"}
         burst = agent_pod_from_json(
             {
@@ -127,9 +142,12 @@ def test_each_new_container_of_a_pod_gets_a_burst_buffer() -> None:
                 "status": {"phase": "Running", "containerStatuses": [status]},
             }
         )
-        plans = strategy.propose(look(burst, now_ms=now_ms), policy, CycleState(readings=_Quotas(HOST, None))).plans
+        state = CycleState(readings=_Files(100_000), written=written)
+        plans = tuple(strategy.propose(look(burst, now_ms=now_ms), policy, state).plans)
+        written = {plan.file: True for plan in plans}
         found.append({plan.file.directory.rpartition("/")[2]: plan.value for plan in plans})
-    assert found == [{"podls": "0"}, {"one": "200000", "podls": "200000"}, {}, {"two": "200000", "podls": "200000"}]
+    of_one, of_two = ({name: "200000", "podls": "200000"} for name in ("one", "two"))
+    assert found == [{"podls": "0"}, of_one, of_one, {}, of_two], "it rests once the values are in place"
 
 
 def test_value_that_a_container_lacked_at_first_sight_is_told_once() -> None:

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 from koord_agent.domain.node.pods import AgentPod
+from koord_agent.domain.plans.plan import CgroupFile
+from koordcore.protocol.keys import CPU_NORMALIZATION_RATIO
 from koordcore.protocol.qos import KubeQos
 from support.agent.pods import limited_pod
 from support.agent.real_tree import CPUS, real_tree
@@ -63,3 +65,121 @@ def test_a_kubelet_with_another_cfs_period_gets_the_same_cpu(tmp_path: Path) -> 
         assert tree.read(be, QUOTA) == CPUS * 5_000
         assert tree.problems == ()
         assert tree.agent.be_quota_us == CPUS * 50_000, "reported in microseconds per 100 ms"
+
+
+def bursting(policy: str, **settings: Any) -> dict[str, Any]:
+    """A NodeSLO with CPU burst; the pool of a node at rest is never overloaded."""
+    return {"cpuBurstStrategy": {"policy": policy, "sharePoolThresholdPercent": 100, **settings}}
+
+
+WEB = limited_pod("web", "LS", {"cpu": "2"})
+
+
+@pytest.mark.parametrize("policy", ["none", "auto", "cpuBurstOnly", "cfsQuotaBurstOnly"])
+@pytest.mark.parametrize("of_pod", [-1, 200_000])
+def test_an_unlimited_container_stays_unlimited(tmp_path: Path, policy: str, of_pod: int) -> None:
+    """A kubelet with static CPU manager unsets the quota of containers with exclusive CPUs, or of all containers."""
+    with real_tree(tmp_path, pods(WEB), gates="CPUNormalization=true") as tree:
+        tree.set_quotas("web", of_pod, -1)
+        tree.live(13, bursting(policy), annotations={CPU_NORMALIZATION_RATIO: "1.25"})
+        assert tree.quotas("web") == (of_pod, -1)
+        assert tree.problems == ()
+
+
+@pytest.mark.parametrize("policy", ["none", "auto"])
+def test_a_resize_that_the_kubelet_has_deferred_is_not_applied(tmp_path: Path, policy: str) -> None:
+    waits = limited_pod("web", "LS", {"cpu": "8"}, in_force={"cpu": "2"})
+    with real_tree(tmp_path, pods(waits)) as tree:
+        tree.set_quotas("web", 200_000, 200_000)
+        tree.live(3, bursting(policy))
+        assert tree.quotas("web") == (200_000, 200_000)
+        tree.add(limited_pod("web", "LS", {"cpu": "8"}, in_force={"cpu": "8"}))
+        tree.set_quotas("web", 800_000, 800_000)
+        tree.live(3, bursting(policy))
+        assert tree.quotas("web") == (800_000, 800_000)
+
+
+def test_a_quota_that_another_writer_set_is_left(tmp_path: Path) -> None:
+    with real_tree(tmp_path, pods(WEB)) as tree:
+        tree.set_quotas("web", 200_000, 200_000)
+        tree.live(2, bursting("none"))
+        tree.set_quotas("web", 300_000, 300_000)  # such as by a resize that the status does not show yet
+        tree.live(12, bursting("none"))
+        assert tree.quotas("web") == (300_000, 300_000)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_quota_that_the_agent_raised_is_put_back(tmp_path: Path, restarts: bool) -> None:
+    policy = bursting("auto", cpuBurstPercent=0)
+    with real_tree(tmp_path, pods(WEB)) as tree:
+        tree.set_quotas("web", 200_000, 200_000)
+        tree.live(1, policy)
+        for _ in range(3):
+            tree.throttle("web")
+            tree.live(1, policy)
+        pod, container = tree.quotas("web")
+        assert pod == container > 200_000
+        if restarts:
+            tree.restart()
+        tree.live(2, bursting("none"))
+        assert tree.quotas("web") == (200_000, 200_000)
+
+
+def test_a_burst_is_at_most_the_quota_and_does_not_keep_it_from_falling(tmp_path: Path) -> None:
+    with real_tree(tmp_path, pods(WEB)) as tree:
+        container = tree.container("web")
+        tree.set_quotas("web", 200_000, 200_000)
+        tree.live(2, bursting("auto"))
+        assert tree.read(container, BURST) == 200_000, "of the 1000 % that are wanted"
+        for _ in range(3):
+            tree.throttle("web")
+            tree.live(1, bursting("auto"))
+        raised = tree.read(container, QUOTA)
+        assert raised > 200_000
+        assert tree.read(container, BURST) == tree.read(tree.pod("web"), BURST) == raised
+        assert tree.agent.qos.burst_values.by_file[CgroupFile(container, BURST)] == raised
+        tree.live(20, bursting("auto", sharePoolThresholdPercent=0))
+        assert tree.quotas("web") == (200_000, 200_000)
+        assert tree.read(container, BURST) == 200_000
+        assert tree.problems == ()
+
+
+def test_a_burst_that_the_kernel_refused_is_tried_again(tmp_path: Path) -> None:
+    with real_tree(tmp_path, pods(WEB)) as tree:
+        container = tree.container("web")
+        tree.set_quotas("web", 200_000, 200_000)
+        tree.live(2, bursting("cpuBurstOnly", cpuBurstPercent=50))
+        tree.write(container, BURST, 0)  # by another writer
+        tree.live(13, bursting("cpuBurstOnly", cpuBurstPercent=50))
+        assert tree.read(container, BURST) == 100_000
+        assert tree.agent.qos.burst_values.by_file[CgroupFile(container, BURST)] == 100_000
+
+
+def test_normalization_leaves_a_container_room_to_start(tmp_path: Path) -> None:
+    both, ratio = limited_pod("web", "LS", {"cpu": "2"}, state="", containers=2), {CPU_NORMALIZATION_RATIO: "2"}
+    with real_tree(tmp_path, pods(both), gates="CPUNormalization=true") as tree:
+        tree.set_quotas("web", 400_000, 200_000)
+        for _ in range(2):
+            tree.live(12, {}, annotations=ratio)
+            assert tree.quotas("web") == (400_000, 100_000), "each container that runs is scaled"
+            tree.add(limited_pod("web", "LS", {"cpu": "2"}, containers=2))
+            tree.write(tree.container("web", "containerd://web-1"), QUOTA, 200_000)  # as the runtime starts it
+        tree.live(12, {}, annotations=ratio)
+        assert tree.read(tree.container("web", "containerd://web-1"), QUOTA) == 100_000
+        assert tree.problems == ()
+
+
+def test_normalization_does_not_take_back_what_a_burst_raised(tmp_path: Path) -> None:
+    ratio, policy = {CPU_NORMALIZATION_RATIO: "1.25"}, bursting("auto")
+    with real_tree(tmp_path, pods(WEB), gates="CPUNormalization=true") as tree:
+        tree.set_quotas("web", 200_000, 200_000)
+        tree.live(2, policy, annotations=ratio)
+        assert tree.read(tree.container("web"), QUOTA) == 160_000
+        for _ in range(12):
+            tree.throttle("web")
+            tree.live(1, policy, annotations=ratio)
+        assert tree.read(tree.container("web"), QUOTA) == 480_000, "three times the normalized quota"
+        for _ in range(12):
+            tree.live(1, policy, annotations=ratio)
+            assert tree.read(tree.container("web"), QUOTA) == 480_000
+        assert tree.problems == ()

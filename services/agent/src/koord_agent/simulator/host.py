@@ -14,6 +14,7 @@ from koordcore.values.topology import CpuPlace, simulated_places
 
 from koord_agent.domain.devices.device import DeviceReport
 from koord_agent.domain.kernel import cgroup_files
+from koord_agent.domain.kernel.cfs_bandwidth import CFS_PERIOD_US
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout
 from koord_agent.domain.kernel.counters import (
     CgroupCounters,
@@ -52,7 +53,7 @@ FEATURES = (
 )
 _DEFAULTS: Mapping[str, str] = {
     "cpu.cfs_quota_us": "-1",
-    "cpu.cfs_period_us": str(cgroup_files.CFS_PERIOD_US),
+    "cpu.cfs_period_us": str(CFS_PERIOD_US),
     "cpu.cfs_burst_us": "0",
     "cpu.bvt_warp_ns": "0",
     "cpu.idle": "0",
@@ -300,9 +301,7 @@ class SimulatedHost:
         """Quota and CPU list of a directory; infinite without a limit."""
         quota = int(cgroup_files.from_file_text("cpu.cfs_quota_us", knobs.get("cpu.cfs_quota_us", str(UNLIMITED)), 1))
         period = int(
-            cgroup_files.from_file_text(
-                "cpu.cfs_period_us", knobs.get("cpu.cfs_period_us", str(cgroup_files.CFS_PERIOD_US)), 1
-            )
+            cgroup_files.from_file_text("cpu.cfs_period_us", knobs.get("cpu.cfs_period_us", str(CFS_PERIOD_US)), 1)
         )
         limit = np.inf if quota == UNLIMITED else quota / period
         if "cpuset.cpus" in knobs:

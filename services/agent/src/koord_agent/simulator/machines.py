@@ -13,7 +13,7 @@ from koordcore.protocol.pod_resources import DEFAULT_CPU_MILLI, DEFAULT_MEMORY_B
 from koordcore.protocol.qos import KubeQos
 from numpy.typing import NDArray
 
-from koord_agent.domain.kernel.cgroup_files import CFS_PERIOD_US
+from koord_agent.domain.kernel.cfs_bandwidth import CFS_PERIOD_US
 from koord_agent.domain.node.pods import AgentPod
 from koord_agent.simulator.load import (
     CYCLES_PER_SECOND,

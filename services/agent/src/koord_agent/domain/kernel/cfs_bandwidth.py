@@ -30,7 +30,7 @@ def per_100_ms(number: int, period_us: int) -> int:
 def split_period(text: str) -> tuple[str, int]:
     """Return the number of a text as it is, and the period in microseconds; 100 ms without a valid one."""
     number, _, period = text.strip().partition(" ")
-    is_valid = period.isascii() and period.isdecimal() and 0 < int(period[:20])
+    is_valid = period.isascii() and period.isdecimal() and int(period[:20]) > 0
     return number, int(period[:20]) if is_valid else CFS_PERIOD_US
 
 

@@ -12,8 +12,8 @@ import msgspec
 from koordcore.events.node_ledger import USAGE_PROFILE, PodDetails, PodOnNode
 from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.annotations.node import agent_reserved, node_reservation
-from koordcore.protocol.objects import Container, Pod, pod_from_json, without_nulls
-from koordcore.protocol.pod_resources import is_sidecar, pod_limits, pod_requests
+from koordcore.protocol.objects import Container, Pod, ResourceRequirements, pod_from_json, without_nulls
+from koordcore.protocol.pod_resources import MEMORY, is_sidecar, pod_limits, pod_requests
 from koordcore.protocol.priority import BANDS, band_of_name, priority_class, priority_value
 from koordcore.protocol.qos import KubeQos, QosClass, kube_qos, qos, qos_raw
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU
@@ -22,6 +22,7 @@ from koordcore.values.allocation import NOTHING, Allocation
 from koordcore.values.cpuset import CpuSet
 from koordcore.values.quantity import ZERO, Quantity, parse_value
 from koordcore.values.resources import Amounts, parse_amounts
+from msgspec.structs import replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,8 @@ class ContainerStatus(msgspec.Struct, rename="camel"):
     name: str = ""
     container_id: str = msgspec.field(default="", name="containerID")
     state: ContainerState = msgspec.field(default_factory=ContainerState)
+    # Resources in force, of kubelets with in-place resize (Kubernetes 1.33); None from older ones.
+    resources: ResourceRequirements | None = None
 
 
 class _Address(msgspec.Struct):
@@ -74,7 +77,8 @@ class AgentContainer:
     container_id: str = ""
     # Requests: milli-cores for cpu and batch-cpu, bytes for memory.
     requests: Amounts = field(default_factory=dict[str, int], hash=False)
-    # Limits in the same units; an absent limit means unlimited.
+    # Limits in force, in the same units; an absent limit means unlimited. A resize that the kubelet has deferred does
+    # not count yet.
     limits: Amounts = field(default_factory=dict[str, int], hash=False)
     is_init: bool = False  # Whether it is an init container. An init container with `is_sidecar` keeps running.
     is_sidecar: bool = False
@@ -166,6 +170,7 @@ def agent_pod_from_json(raw: object) -> AgentPod:
 
 def agent_pod(pod: Pod, statuses: Sequence[ContainerStatus] = (), ips: tuple[str, ...] = ()) -> AgentPod:
     """Raises InvalidInput: A quantity is invalid. Admission refuses such pods."""
+    pod = _with_limits_in_force(pod, {one.name: one.resources for one in statuses if one.resources is not None})
     label = qos_raw(pod)
     return AgentPod(
         uid=pod.metadata.uid,
@@ -192,6 +197,26 @@ def agent_pod(pod: Pod, statuses: Sequence[ContainerStatus] = (), ips: tuple[str
         labels=pod.metadata.labels,
         annotations=pod.metadata.annotations,
     )
+
+
+def _with_limits_in_force(pod: Pod, in_force: Mapping[str, ResourceRequirements]) -> Pod:
+    """The pod with the limits of its containers that can be resized as the kubelet has applied them.
+
+    The spec has the desired limits, the status the actual ones (KEP-1287).
+    """
+
+    def actual(container: Container) -> Container:
+        found = in_force.get(container.name)
+        if found is None:
+            return container
+        limits = {name: limit for name, limit in container.resources.limits.items() if name not in (CPU, MEMORY)}
+        limits.update((name, found.limits[name]) for name in (CPU, MEMORY) if name in found.limits)
+        return replace(container, resources=replace(container.resources, limits=limits))
+
+    if not in_force:
+        return pod
+    containers, inits = map(actual, pod.spec.containers), map(actual, pod.spec.init_containers)
+    return replace(pod, spec=replace(pod.spec, containers=list(containers), init_containers=list(inits)))
 
 
 def _containers(pod: Pod, statuses: Sequence[ContainerStatus]) -> tuple[AgentContainer, ...]:

@@ -5,7 +5,7 @@
 A *plan* is a value that one strategy proposes for one file. Rules (agent spec, 10.2): expired plans drop out. For
 each file only the plans of the highest band count; the band is the priority of a plan. Equal values are one update
 with several owners. Different values are resolved by the meaning of the file. Last, the CPU list or quota of a child
-is cut to that of its parent. Vectors: arbitration.
+is cut to that of its parent, and a burst buffer to the quota of its directory. Vectors: arbitration.
 """
 
 import posixpath
@@ -16,11 +16,12 @@ from enum import StrEnum
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.invalid import InvalidInput
 
-from koord_agent.domain.kernel.cgroup_files import QUOTA, UNLIMITED, parse_number
+from koord_agent.domain.kernel.cfs_bandwidth import BURST, PER_PERIOD, QUOTA, UNLIMITED
+from koord_agent.domain.kernel.cgroup_files import parse_number
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
 
 CPUSET = "cpuset.cpus"
-LIMITS = frozenset((QUOTA, "cpu.cfs_burst_us", "memory.high", "memory.limit_in_bytes"))
+LIMITS = frozenset((QUOTA, BURST, "memory.high", "memory.limit_in_bytes"))
 PROTECTIONS = frozenset(("memory.min", "memory.low", "cpu.shares"))
 THROTTLES = frozenset(
     f"blkio.throttle.{direction}_{unit}_device" for direction in ("read", "write") for unit in ("iops", "bps")
@@ -78,11 +79,12 @@ def arbitrate(plans: Iterable[Plan], now_ms: int, current: Mapping[CgroupFile, s
     intersected; of limits and throttles the smallest wins; of protections (such as memory.min) the largest wins. For
     other files, and for CPU lists without a common CPU, the newest plan wins. Last, a CPU list or quota is limited by
     that of its parent directory. An unlimited quota stays unlimited: the parent limits it anyway, and a number would
-    keep the parent from falling (cgroup v1).
+    keep the parent from falling (cgroup v1). A burst buffer is limited by the quota of its directory, also one without
+    a plan if its quota has one: the kernel refuses a quota below the burst buffer.
 
     Args:
         current: File without a plan -> its present value in the style of cgroup v1. It limits the values of child
-            directories. A missing file limits nothing.
+            directories, and of the burst buffer of its own directory. A missing file limits nothing.
     """
     losers: list[Loser] = []
     by_file: dict[CgroupFile, list[Plan]] = {}
@@ -101,6 +103,7 @@ def arbitrate(plans: Iterable[Plan], now_ms: int, current: Mapping[CgroupFile, s
         losers.extend(Loser(plan=plan, loss=Loss.CONFLICT) for plan in lost)
     for file in sorted(winners, key=lambda f: (f.level, f)):
         winners[file] = _cut(winners[file], winners, current or {})
+    winners.update(_bursts_at_most_quotas(winners, current or {}))
     losers.sort(key=lambda loser: (loser.plan.plugin, loser.plan.file, loser.loss))
     return Arbitration(winners=winners, losers=tuple(losers))
 
@@ -182,6 +185,25 @@ def _cut(winner: Winner, winners: Mapping[CgroupFile, Winner], current: Mapping[
         return winner
     above = winners.get(CgroupFile(posixpath.dirname(file.directory), file.resource))
     return replace(winner, value=value, by_reading=above is None or above.by_reading)
+
+
+def _bursts_at_most_quotas(
+    winners: Mapping[CgroupFile, Winner], current: Mapping[CgroupFile, str]
+) -> dict[CgroupFile, Winner]:
+    """The burst buffers above the quota of their directory, with the quota as their value."""
+    found: dict[CgroupFile, Winner] = {}
+    for winner in winners.values():
+        if winner.file.resource not in PER_PERIOD:
+            continue
+        burst, quota = (CgroupFile(winner.file.directory, name) for name in (BURST, QUOTA))
+        wanted = winners[burst].value if burst in winners else current.get(burst)
+        highest = winners[quota].value if quota in winners else current.get(quota)
+        if wanted is None or highest is None:
+            continue
+        if _limit(wanted, unlimited=UNLIMITED) > _limit(highest, unlimited=UNLIMITED):
+            of_burst = winners.get(burst, winner)
+            found[burst] = replace(of_burst, file=burst, value=highest, asked=wanted, by_reading=False)
+    return found
 
 
 def _parent_value(

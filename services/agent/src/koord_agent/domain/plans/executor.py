@@ -1,7 +1,8 @@
 """Decide which kernel files to write, with which values and in which order.
 
 A growing value must reach the parent first, a shrinking value the child first. Two passes do both without knowing the
-direction: pass 1 from the top writes what loosens (or a union), pass 2 from the bottom writes the exact value.
+direction: pass 1 from the top writes what loosens (or a union), pass 2 from the bottom writes the exact value. In one
+directory, a quota rises before its burst buffer, and falls after it.
 `koord_agent.shell.host.executor` reads the files, carries out the steps, and reports which writes succeeded.
 
 A value is compared with what its file reads in this cycle, never with what was written last: the kubelet, the container
@@ -15,8 +16,8 @@ from enum import StrEnum
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.invalid import InvalidInput
 
-from koord_agent.domain.kernel.cfs_bandwidth import PER_PERIOD, per_100_ms, split_period
-from koord_agent.domain.kernel.cgroup_files import INT64_MAX, UNLIMITED, is_equal, parse_number
+from koord_agent.domain.kernel.cfs_bandwidth import BURST, PER_PERIOD, UNLIMITED, per_100_ms, split_period
+from koord_agent.domain.kernel.cgroup_files import INT64_MAX, is_equal, parse_number
 from koord_agent.domain.plans.arbiter import Winner
 from koord_agent.domain.plans.plan import MERGED_BY_DEFAULT, CgroupFile, Merge
 
@@ -86,7 +87,7 @@ class WritePlan:
 def levels_of(winners: Iterable[Winner]) -> list[list[Update]]:
     """Grouped by depth of their directory, from top to bottom."""
     levels: dict[int, list[Update]] = {}
-    for winner in sorted(winners, key=lambda w: w.file):
+    for winner in sorted(winners, key=lambda w: (w.file.directory, w.file.resource == BURST, w.file)):
         merge = MERGED_BY_DEFAULT.get(winner.file.resource, Merge.NONE)
         update = Update(
             file=winner.file,
@@ -151,7 +152,7 @@ def plan_writes(
         postponed.append(later)
 
     for level in reversed(postponed):
-        for update in level:
+        for update in sorted(level, key=lambda one: one.file.resource != BURST):
             now = contents[update.file] or ""
             if is_equal(update.file.resource, now, update.value, version):
                 skipped.append((update, Why.EQUAL))

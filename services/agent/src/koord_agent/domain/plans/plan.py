@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
+from koord_agent.domain.kernel.cfs_bandwidth import BURST, QUOTA
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout
 
 
@@ -39,7 +40,8 @@ class Merge(StrEnum):
 
 
 MERGED_BY_DEFAULT = {
-    "cpu.cfs_quota_us": Merge.QUOTA,
+    QUOTA: Merge.QUOTA,
+    BURST: Merge.LARGER,
     "cpuset.cpus": Merge.CPUSET,
     "memory.min": Merge.LARGER,
     "memory.low": Merge.LARGER,

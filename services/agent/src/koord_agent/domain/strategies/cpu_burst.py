@@ -8,8 +8,9 @@ Source: agent spec, 13. Vectors: cpu_burst, op limiter.
 """
 
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
 from koordcore.protocol.config import node_strategies
@@ -17,24 +18,25 @@ from koordcore.protocol.lenient_json import convert
 from koordcore.protocol.resource_names import CPU
 
 from koord_agent.domain.gate_names import CPU_BURST
-from koord_agent.domain.kernel.cgroup_files import QUOTA, milli_to_quota_us
+from koord_agent.domain.kernel.cfs_bandwidth import BURST, QUOTA, UNLIMITED
+from koord_agent.domain.kernel.cgroup_files import milli_to_quota_us
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
 from koord_agent.domain.strategies import cpu_burst_rules
+from koord_agent.domain.strategies.own_quotas import OwnQuotas
 from koord_agent.domain.strategies.pod_resources import normalization_ratio, scaled_quota_us
 from koord_agent.domain.strategies.strategy import CycleState, Needs, Proposal
 
 CONSUMES_FROM_PERCENT = 100
 SAVES_BELOW_PERCENT = 60
 LARGEST_START_FRACTION = 0.5
-BURST = "cpu.cfs_burst_us"
 LONGEST_WINDOW_MS = 10_000
 WINDOW_INTERVALS = 5
 UNKNOWN_USAGE_PERCENT = 100
-MOST_SCALED = 2_000
-"""Number of remembered files above which those of ended pods are dropped."""
+REST_MS = 10_000
+"""Time for which a pod whose files are in place is not looked at again."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,6 +91,14 @@ def new_limiter(period_seconds: int, percent: int, *, start_fraction: float, now
     return BurstLimiter(period_seconds=period_seconds, percent=percent, tokens=tokens, updated_ms=now_ms)
 
 
+class _Rest(NamedTuple):
+    """A pod whose files are in place."""
+
+    pod: AgentPod
+    policy: node_strategies.CpuBurstStrategy
+    since_ms: int
+
+
 class _Target(NamedTuple):
     key: str  # Id of the container, or UID of the pod
     directory: str  # Its cgroup directory
@@ -106,17 +116,17 @@ class CpuBurstStrategy:
     needs = Needs(gates=(CPU_BURST,), section="cpuBurstStrategy")
     draw: Callable[[], float]  # Returns a random number in 0..1 for the first tokens of a token bucket
     normalizes: bool = False  # Whether the gate CPUNormalization is on. Then quotas start from the normalized ones.
-    # File -> quota or burst buffer that was proposed last.
-    scaled: dict[CgroupFile, int] = field(default_factory=dict[CgroupFile, int])
     _limiters: dict[str, BurstLimiter] = field(default_factory=dict[str, BurstLimiter])
-    _resting: dict[str, tuple[AgentPod, node_strategies.CpuBurstStrategy]] = field(
-        default_factory=dict[str, tuple[AgentPod, node_strategies.CpuBurstStrategy]]
-    )
+    _resting: dict[str, _Rest] = field(default_factory=dict[str, _Rest])
+    _own: OwnQuotas = field(default_factory=OwnQuotas)
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
-        """A pod whose quota is unreadable keeps it."""
+        """A pod whose quota is unreadable keeps it, and so does one whose quota another writer set.
+
+        A quota that stays above the limit is proposed again, so that no other strategy puts it back.
+        """
         node_policy = convert(policy, node_strategies.CpuBurstStrategy)
-        read_quota, ttl_ms = state.readings.quota_us, state.ttl_ms
+        readings, ttl_ms, read_quota = state.readings, state.ttl_ms, cache(state.readings.quota_us)
         pool: cpu_burst_rules.PoolState | None = None
         plans: list[Plan] = []
         seen: set[str] = set()
@@ -125,41 +135,45 @@ class CpuBurstStrategy:
                 continue
             seen.add(pod.uid)
             own = cpu_burst_rules.policy_of_pod(pod, policy) if pod.annotations else node_policy
-            if self._resting.get(pod.uid) == (pod, own):
+            rest = self._resting.get(pod.uid)
+            if rest is not None and rest[:2] == (pod, own) and 0 <= look.now_ms - rest.since_ms < REST_MS:
                 continue
             targets = tuple(_targets(look, pod))
-            values = {target.directory: cpu_burst_rules.burst_value_us(own, target.limit_milli) for target in targets}
             of_pod = look.pod_directory(pod)
-            values[of_pod] = sum(values.values())
-            plans.extend(_plan(look, directory, BURST, value, ttl_ms) for directory, value in values.items())
             if own.bursts_by_quota and pool is None:
                 pool = _pool(look, node_policy)
-            changed, complete = self._quotas(
-                look, of_pod, targets, own, pool or cpu_burst_rules.PoolState.UNKNOWN, read_quota
+            quotas, complete = self._quotas(
+                look, pod, targets, own, pool or cpu_burst_rules.PoolState.UNKNOWN, read_quota
             )
-            plans.extend(_plan(look, directory, QUOTA, value, ttl_ms) for directory, value in changed.items())
-            if complete and not changed and not own.bursts_by_quota:
-                # everything is at rest: nothing to do until the policy or the pod changes, such as by a new container
-                self._resting[pod.uid] = pod, own
-        self._forget(seen, look.now_ms)
-        self._remember_scaled(look, plans)
+            of_quotas = [_plan(look, directory, QUOTA, value, ttl_ms) for directory, value in quotas.items()]
+            of_bursts = [
+                _plan(look, directory, BURST, 0 if read_quota(directory) == UNLIMITED else value, ttl_ms)
+                for directory, value in _bursts(own, of_pod, targets).items()
+                if readings.read(CgroupFile(directory, BURST)) is not None
+            ]
+            plans.extend((*of_bursts, *of_quotas))
+            is_in_place = all(state.written.get(plan.file, False) for plan in of_bursts)
+            if complete and is_in_place and not quotas and not own.bursts_by_quota:
+                self._resting[pod.uid] = _Rest(pod, own, look.now_ms)
+        self._forget(seen, look)
         return Proposal(plans)
 
     def _quotas(
         self,
         look: NodeLook,
-        of_pod: str,
+        pod: AgentPod,
         targets: tuple[_Target, ...],
         policy: node_strategies.CpuBurstStrategy,
         pool: cpu_burst_rules.PoolState,
         read_quota: Callable[[str], int | None],
     ) -> tuple[dict[str, int], bool]:
-        """The new quotas by directory, and whether every quota could be read."""
+        """The quotas to write or to hold by directory, and whether every quota could be read."""
+        of_pod = look.pod_directory(pod)
         pod_quota = read_quota(of_pod)
         if pod_quota is None:
             return {}, False
         changed: dict[str, int] = {}
-        complete = True
+        complete, holds, before_us = True, False, pod_quota
         ratio = (normalization_ratio(look.annotations) if self.normalizes else None) or 1.0
         for target in targets:
             if not target.is_running or target.limit_milli <= 0:
@@ -169,9 +183,12 @@ class CpuBurstStrategy:
             if quota is None:
                 complete = False
                 continue
-            step = cpu_burst_rules.choose_step(
-                policy, target.throttled, limiter_allows=self._allows(target, policy, look.now_ms), pool=pool
-            )
+            whole = milli_to_quota_us(target.limit_milli)
+            of_limit = scaled_quota_us(whole, ratio)
+            allows = self._allows(target, policy, look.now_ms)
+            if not self._own.may_change(target.directory, quota, of_limit, is_likely=quota > whole):
+                continue
+            step = cpu_burst_rules.choose_step(policy, target.throttled, limiter_allows=allows, pool=pool)
             change = cpu_burst_rules.step_quota(
                 policy,
                 step,
@@ -180,12 +197,16 @@ class CpuBurstStrategy:
                 pod_quota_us=-1 if own else pod_quota,
                 ratio=ratio,
             )
-            if "container" in change.order:
+            if change.order or quota > of_limit:
                 changed[target.directory] = change.container_quota_us
+                self._own.remember(target.directory, quota, change.container_quota_us)
+                holds = holds or not own
             if "pod" in change.order:
-                pod_quota = changed[of_pod] = change.pod_quota_us
-        if of_pod in changed:
-            changed[of_pod] = max(changed[of_pod], _least_us(targets, ratio))
+                pod_quota = change.pod_quota_us
+        if holds and before_us != UNLIMITED:
+            # on cgroup v1, the runtime must be able to write the whole limits of containers that it starts again
+            least_us = _least_us(pod, 1.0 if look.cgroup_version == 1 else ratio)
+            changed[of_pod] = max(pod_quota, least_us)
         return changed, complete
 
     def _allows(self, target: _Target, policy: node_strategies.CpuBurstStrategy, now_ms: int) -> bool:
@@ -204,17 +225,11 @@ class CpuBurstStrategy:
         usage = UNKNOWN_USAGE_PERCENT if used is None else int(used * 1000 / target.limit_milli * 100)
         return limiter.step(usage, now_ms)
 
-    def _remember_scaled(self, look: NodeLook, plans: Sequence[Plan]) -> None:
-        self.scaled.update((plan.file, int(plan.value)) for plan in plans)
-        if len(self.scaled) > MOST_SCALED:
+    def _forget(self, pods: set[str], look: NodeLook) -> None:
+        now_ms = look.now_ms
+        if look.has_all_pods:
             there = {look.pod_directory(pod) for pod in look.pods}
-            self.scaled = {
-                file: value
-                for file, value in self.scaled.items()
-                if file.directory in there or posixpath.dirname(file.directory) in there
-            }
-
-    def _forget(self, pods: set[str], now_ms: int) -> None:
+            self._own.end_cycle(lambda directory: directory in there or posixpath.dirname(directory) in there)
         self._resting = {uid: rested for uid, rested in self._resting.items() if uid in pods}
         self._limiters = {
             key: limiter
@@ -247,11 +262,20 @@ def _targets(look: NodeLook, pod: AgentPod) -> Iterator[_Target]:
         )
 
 
-def _least_us(targets: Iterable[_Target], ratio: float) -> int:
-    """The lowest quota of a pod: the sum of its containers' limits, scaled by the normalization ratio."""
-    return sum(
-        scaled_quota_us(milli_to_quota_us(target.limit_milli), ratio) for target in targets if target.limit_milli > 0
-    )
+def _bursts(policy: node_strategies.CpuBurstStrategy, of_pod: str, targets: Iterable[_Target]) -> dict[str, int]:
+    """Burst buffers by directory."""
+    values = {target.directory: cpu_burst_rules.burst_value_us(policy, target.limit_milli) for target in targets}
+    values[of_pod] = sum(values.values())
+    return values
+
+
+def _least_us(pod: AgentPod, ratio: float) -> int:
+    """The lowest quota of a pod: the sum of its containers' limits, scaled by the normalization ratio.
+
+    Containers that do not exist yet count.
+    """
+    limits = (container.limits.get(CPU, 0) for container in pod.containers if not container.is_init)
+    return sum(scaled_quota_us(milli_to_quota_us(limit), ratio) for limit in limits if limit > 0)
 
 
 def _pool(look: NodeLook, policy: node_strategies.CpuBurstStrategy) -> cpu_burst_rules.PoolState:

@@ -22,7 +22,8 @@ from koordcore.protocol.qos import QosClass
 from koordcore.protocol.resource_names import CPU
 from koordcore.values.invalid import InvalidInput
 
-from koord_agent.domain.kernel.cgroup_files import CFS_PERIOD_US, UNLIMITED, milli_to_quota_us
+from koord_agent.domain.kernel.cfs_bandwidth import CFS_PERIOD_US, UNLIMITED
+from koord_agent.domain.kernel.cgroup_files import milli_to_quota_us
 from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.strategies.pod_resources import scaled_quota_us
 
@@ -53,6 +54,8 @@ def is_managed(pod: AgentPod) -> bool:
 
 def burst_value_us(policy: CpuBurstStrategy, limit_milli: int | None) -> int:
     """Return cpu.cfs_burst_us of a container: int(limit / 1000 * percent / 100 * 100000); 0 without a limit or buffer.
+
+    The kernel takes at most the quota; the arbiter cuts it to that.
 
     Source: agent spec, 13.1.
     """
@@ -178,8 +181,8 @@ def step_quota(
 ) -> QuotaChange:
     """Return the quotas after a step: at least the quota of the CPU limit, and at most `cfsQuotaBurstPercent` of it.
 
-    An unlimited container stays unchanged, or gets the quota of its limit back while its pod stays unchanged (D-23).
-    An unlimited pod stays unlimited.
+    An unlimited container stays unlimited, because the kubelet wants it so (decision 0051, against D-23): it may have
+    exclusive CPUs. An unlimited pod stays unlimited.
 
     Args:
         container_quota_us: Present quota of the container; -1 = unlimited.
@@ -192,9 +195,7 @@ def step_quota(
     base = scaled_quota_us(milli_to_quota_us(limit_milli), ratio)
     unchanged = QuotaChange(step=step, container_quota_us=container_quota_us, pod_quota_us=pod_quota_us)
     if container_quota_us == UNLIMITED:
-        if step in (QuotaStep.REMAIN, QuotaStep.UP):
-            return unchanged
-        return QuotaChange(step=step, container_quota_us=base, pod_quota_us=pod_quota_us, order=("container",))
+        return unchanged
     percent = policy.cfs_quota_burst_percent
     ceiling = int(base * percent / 100) if percent > 100 else base
     match step:

@@ -21,7 +21,7 @@ from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.gate_names import CPUSET_ALLOCATOR
-from koord_agent.domain.kernel.cgroup_files import QUOTA, UNLIMITED
+from koord_agent.domain.kernel.cfs_bandwidth import QUOTA, UNLIMITED
 from koord_agent.domain.node.cpu_pools import CpuPools, SharedPool
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentPod

@@ -2,14 +2,15 @@
 
 The quota of latency-sensitive pods follows the CPU normalization ratio of the node, the values of best-effort pods
 their batch resources. The strategy proposes its plans when pods or rules changed, and renews them every 10 s. So a pod
-that started while no hook answered gets its values, too.
+that started while no hook answered gets its values, too. It scales no quota that another writer set (`own_quotas`).
 
 Source: runtime spec, 1.2 (scale), 2.6 (cpu.shares, cpu.cfs_quota_us, memory.limit_in_bytes), 3.4 (CPUNormalization,
 BatchResource). Vectors: cpunormalization_hook, batchresource_hook.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import posixpath
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,12 +25,14 @@ from koordcore.values.quantity import quantity_from_json
 from koordcore.values.resources import Amounts
 
 from koord_agent.domain.gate_names import BATCH_RESOURCE, CPU_NORMALIZATION
-from koord_agent.domain.kernel.cgroup_files import MIN_QUOTA_US, QUOTA, UNLIMITED, milli_to_quota_us, milli_to_shares
+from koord_agent.domain.kernel.cfs_bandwidth import MIN_QUOTA_US, QUOTA, UNLIMITED
+from koord_agent.domain.kernel.cgroup_files import milli_to_quota_us, milli_to_shares
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentContainer, AgentPod
 from koord_agent.domain.node.policies import CFS_QUOTA_POLICY
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
 from koord_agent.domain.strategies.cpuset import ResourceStatus, status_of_pod
+from koord_agent.domain.strategies.own_quotas import OwnQuotas
 from koord_agent.domain.strategies.strategy import RESOURCE_THRESHOLD, CycleState, Needs, Proposal
 
 BATCH_PLUGIN = "BatchResource"
@@ -203,6 +206,7 @@ class PodResourcesStrategy:
     _ratio: float | None = None
     _restore_until_ms: int | None = None
     _at_ms: int = 0
+    _own: OwnQuotas = field(default_factory=OwnQuotas)
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
         """No plans while the inputs are unchanged and less than 10 s have passed since the last plans."""
@@ -219,11 +223,14 @@ class PodResourcesStrategy:
             if pod.qos_label == QosClass.BE:
                 wanted.extend(self._batch_values(look, pod, is_suppressed_by_quota=by_quota) if self.batch else ())
             else:
-                wanted.extend(self._scaled_quotas(look, pod))
+                wanted.extend(self._scaled_quotas(look, pod, state.readings.quota_us))
+        if look.has_all_pods:
+            there = {look.pod_directory(pod) for pod in look.pods}
+            self._own.end_cycle(lambda directory: directory in there or posixpath.dirname(directory) in there)
         plans = [
             Plan(
                 plugin=plugin,
-                # CPU burst raises the quotas that normalization sets; its plans have a higher band
+                # CPU burst raises the quotas that normalization sets, and holds them by plans of a higher band
                 band=Band.ISOLATION if plugin == BATCH_PLUGIN else Band.RECOVER,
                 file=file,
                 value=str(value),
@@ -268,21 +275,36 @@ class PodResourcesStrategy:
                 )
                 yield from _values(directory, values)
 
-    def _scaled_quotas(self, look: NodeLook, pod: AgentPod) -> Iterator[_Value]:
+    def _scaled_quotas(
+        self, look: NodeLook, pod: AgentPod, read_quota: Callable[[str], int | None]
+    ) -> Iterator[_Value]:
+        """On cgroup v1, a pod keeps the quota of its limits, which are enough together with those of its containers.
+
+        There, a container that starts needs a pod with the whole quota of its limit: the runtime writes it first.
+        """
         if self._ratio is None:
             return
         try:
             status = status_of_pod(pod)
         except InvalidInput:
             return
-        limits = [(directory, container.limits.get(CPU, 0)) for container, directory in look.created_containers(pod)]
+        limits = [
+            (directory, container.limits.get(CPU, 0), self._ratio)
+            for container, directory in look.created_containers(pod)
+        ]
         if all(container.limits.get(CPU, 0) > 0 for container in pod.containers):
             # with an unlimited container, the kubelet gives the pod no quota
-            limits.append((look.pod_directory(pod), pod.limits.get(CPU, 0)))
-        for directory, limit_milli in limits:
-            quota = normalized_quota_us(self._ratio, pod.qos_label, status, milli_to_quota_us(limit_milli))
-            if quota is not None:
-                yield NORMALIZATION_PLUGIN, CgroupFile(directory, QUOTA), quota
+            of_pod = RESTORING if look.cgroup_version == 1 else self._ratio
+            limits.append((look.pod_directory(pod), pod.limits.get(CPU, 0), of_pod))
+        for directory, limit_milli, ratio in limits:
+            of_limit, present = milli_to_quota_us(limit_milli), read_quota(directory)
+            quota = normalized_quota_us(ratio, pod.qos_label, status, of_limit)
+            if quota is None or present is None:
+                continue
+            if not self._own.may_change(directory, present, of_limit, is_likely=present < of_limit):
+                continue
+            self._own.remember(directory, present, quota)
+            yield NORMALIZATION_PLUGIN, CgroupFile(directory, QUOTA), quota
 
 
 def _values(directory: str, values: BatchValues) -> Iterator[_Value]:

@@ -18,7 +18,7 @@ from koordcore.service.telemetry.logging import logger
 
 from koord_agent.domain.hooks.call import HookCall, HookValues, Stage
 from koord_agent.domain.hooks.plugins import StageResult
-from koord_agent.domain.kernel.cgroup_files import QUOTA
+from koord_agent.domain.kernel.cfs_bandwidth import QUOTA
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan, writable_trees
 from koord_agent.domain.reporting.audit import AuditEvent
 from koord_agent.domain.strategies.group_identity import BVT

@@ -13,7 +13,8 @@ from enum import StrEnum
 
 from koordcore.values.invalid import InvalidInput
 
-from koord_agent.domain.kernel.cgroup_files import QUOTA, Unsupported, from_file_text, is_equal, is_in_force, validate
+from koord_agent.domain.kernel.cfs_bandwidth import BURST, PER_PERIOD, QUOTA
+from koord_agent.domain.kernel.cgroup_files import Unsupported, from_file_text, is_equal, is_in_force, validate
 from koord_agent.domain.plans.arbiter import CPUSET, Arbitration, arbitrate
 from koord_agent.domain.plans.executor import Update, Why, Write, levels_of, plan_writes
 from koord_agent.domain.plans.plan import CgroupFile, OutsideTree, Plan, require_inside
@@ -80,33 +81,35 @@ class CgroupExecutor:
         return self.write(self.arbitrate(plans, now_ms))
 
     def arbitrate(self, plans: Iterable[Plan], now_ms: int) -> Arbitration:
-        """Present values of parent directories limit their children."""
+        """Present values of parent directories limit their children, and present quotas the burst buffers."""
         wanted = tuple(plans)
-        return arbitrate(wanted, now_ms, self._parents(wanted))
+        return arbitrate(wanted, now_ms, self._limiting(wanted))
 
     def write(self, arbitration: Arbitration) -> tuple[Outcome, ...]:
         """One outcome for each file. If a write fails, its outcome tells so; no error is raised."""
         return self.apply_levels(levels_of(arbitration.winners.values()))
 
-    def _parents(self, plans: Sequence[Plan]) -> dict[CgroupFile, str]:
-        """CPU lists and quotas of the parents of planned directories. Parents with their own plan are left out."""
+    def _limiting(self, plans: Sequence[Plan]) -> dict[CgroupFile, str]:
+        """Files that limit planned ones, if they have no plan themselves.
+
+        CPU lists and quotas of the parents of planned directories; quotas of planned burst buffers, and the reverse.
+        """
         planned = {plan.file for plan in plans}
+        limits: set[CgroupFile] = set()
+        for directory, resource in ((file.directory, file.resource) for file in planned):
+            if resource in (CPUSET, QUOTA) and posixpath.dirname(directory):
+                limits.add(CgroupFile(posixpath.dirname(directory), resource))
+            if resource in PER_PERIOD:
+                limits.add(CgroupFile(directory, BURST if resource == QUOTA else QUOTA))
         found: dict[CgroupFile, str] = {}
-        for file in planned:
-            if file.resource not in (CPUSET, QUOTA):
-                continue
-            parent = CgroupFile(posixpath.dirname(file.directory), file.resource)
-            if not parent.directory or parent in planned or parent in found:
-                continue
-            text = self._host.read(parent)
-            if text is None:
-                continue
+        for file in limits - planned:
+            text = self._host.read(file)
             try:
-                value = from_file_text(parent.resource, text, self._host.cgroup_version)
+                value = None if text is None else from_file_text(file.resource, text, self._host.cgroup_version)
             except (InvalidInput, Unsupported):
                 continue
-            if is_in_force(parent.resource, value):
-                found[parent] = value
+            if value is not None and is_in_force(file.resource, value):
+                found[file] = value
         return found
 
     def apply_levels(self, levels: Sequence[Sequence[Update]]) -> tuple[Outcome, ...]:

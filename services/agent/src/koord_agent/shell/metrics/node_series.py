@@ -16,7 +16,7 @@ from koordcore.values.cpuset import parse_cpuset
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from koord_agent.domain.kernel.cgroup_files import CFS_PERIOD_US, QUOTA
+from koord_agent.domain.kernel.cfs_bandwidth import BURST, CFS_PERIOD_US, QUOTA
 from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.kernel.counters import DEGREES, RESOURCES
 from koord_agent.domain.metrics.metric_kinds import CYCLES, INSTRUCTIONS, PSI_PRECISION, Kind
@@ -26,7 +26,6 @@ from koord_agent.domain.node.pods import AgentContainer, AgentPod
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.prediction.model import Peak
 from koord_agent.domain.prediction.reclaimable import ProdPrediction
-from koord_agent.domain.strategies.cpu_burst import BURST
 from koord_agent.domain.strategies.cpu_suppress import Decision
 from koord_agent.shell.collect.storage import Looks
 from koord_agent.shell.metrics.series import PER_CONTAINER, PER_POD, PSI, Families
@@ -39,7 +38,7 @@ _UNIT_OF: Final = {CPU: "core", MEMORY: "byte"}
 
 
 def add_pod(families: Families, look: NodeLook, pod: AgentPod, scaled: Mapping[CgroupFile, int]) -> None:
-    """`scaled` is what CPU burst proposed last."""
+    """`scaled` is what the files that CPU burst sets have."""
     labels = dict[str, str](zip(PER_POD, (look.node, pod.namespace, pod.name, pod.uid), strict=True))
     supported = look.metrics.last(Kind.POD_PSI_CPU_FULL_SUPPORTED, pod.uid, within_ms=SLOW_MS)
     _pressure(families, look, ("pod_psi", Kind.POD_PSI, (pod.uid,)), labels, supported)
@@ -134,7 +133,7 @@ class NodeSeries(Collector):
                 for name, labels, value in agent.qos.hook_gauges:
                     families.add(name, {"node": look.node, **labels}, value)
                 for pod in look.pods:
-                    add_pod(families, look, pod, agent.qos.burst.scaled)
+                    add_pod(families, look, pod, agent.qos.burst_values.by_file)
         yield from families.all.values()
 
 

@@ -45,8 +45,8 @@ SERIES: Final[Mapping[str, Series]] = {
     "container_resource_requests": Series(
         "Requests of a container; cpu in cores", (*PER_CONTAINER, "resource", "unit")
     ),
-    "container_scaled_cfs_burst_us": Series("CPU burst that was proposed for a container, in microseconds", _SCALED),
-    "container_scaled_cfs_quota_us": Series("CPU quota that was proposed for a container, in microseconds", _SCALED),
+    "container_scaled_cfs_burst_us": Series("Burst buffer in the file of a container, in microseconds", _SCALED),
+    "container_scaled_cfs_quota_us": Series("CPU quota in the file of a container, in microseconds", _SCALED),
     "core_sched_cookie_manage_status": Series(
         "Core scheduling cookies that were made, by result", ("node", "core_sched_group", "status")
     ),

@@ -26,7 +26,8 @@ from koord_agent.domain.gate_names import (
     GROUP_IDENTITY,
 )
 from koord_agent.domain.hooks.facts import HookRepairs
-from koord_agent.domain.kernel.cgroup_files import QUOTA, UNLIMITED, Unsupported, from_file_text
+from koord_agent.domain.kernel.cfs_bandwidth import QUOTA, UNLIMITED
+from koord_agent.domain.kernel.cgroup_files import Unsupported, from_file_text
 from koord_agent.domain.kernel.cgroup_layout import HostApplication
 from koord_agent.domain.kernel.storage_info import StorageInfo
 from koord_agent.domain.node.node_look import NodeLook
@@ -54,6 +55,7 @@ from koord_agent.shell.hooks.gauges import Gauge
 from koord_agent.shell.hooks.machine_hooks import MachineHooks, ObserveReconciler
 from koord_agent.shell.host.executor import CgroupExecutor, ObserveWrite, Outcome, Result
 from koord_agent.shell.host.host import Host
+from koord_agent.shell.node.burst_values import BurstValues
 from koord_agent.shell.node.machine_settings import MachineSettings
 from koord_agent.shell.node.record import QosRecord, count_plans
 from koord_agent.shell.store.audit_log import AuditSink, no_audit
@@ -160,11 +162,11 @@ class QosCycle:
         self._readings = HostReadings(host, self._machine)
         self._detection = Detection()
         self._suppression = CpuSuppressStrategy(gates.enabled)
-        self.burst = CpuBurstStrategy(draw=protection.draw, normalizes=gates.enabled(CPU_NORMALIZATION))
+        self.burst_values = BurstValues(host.cgroup_version)
         own: tuple[Strategy, ...] = (
             self._suppression,
             AntagonistCapsStrategy(self._detection.cpi.caps),
-            self.burst,
+            CpuBurstStrategy(draw=protection.draw, normalizes=gates.enabled(CPU_NORMALIZATION)),
             MemoryQosStrategy(),
             CpuQosStrategy(gates.enabled(GROUP_IDENTITY), gates.enabled(CORE_SCHED)),
             BlockIoStrategy(),
@@ -242,6 +244,7 @@ class QosCycle:
         self._allow_applications(look)
         arbitration = self._executor.arbitrate(proposed.plans, look.now_ms)
         outcomes = self._executor.write(arbitration)
+        self.burst_values.take(look, proposed.plans, outcomes)
         self._written = {outcome.file: outcome.result in IN_PLACE for outcome in outcomes}
         self._failed = _first_failures(self._failed, outcomes)
         problems.extend(outcome.detail for outcome in self._failed.values())

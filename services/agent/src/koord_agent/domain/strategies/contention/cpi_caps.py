@@ -13,7 +13,8 @@ from typing import Any
 
 from koordcore.protocol.resource_names import BATCH_CPU, CPU
 
-from koord_agent.domain.kernel.cgroup_files import QUOTA, UNLIMITED, milli_to_quota_us
+from koord_agent.domain.kernel.cfs_bandwidth import QUOTA, UNLIMITED
+from koord_agent.domain.kernel.cgroup_files import milli_to_quota_us
 from koord_agent.domain.metrics import cpi as rules
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentPod
