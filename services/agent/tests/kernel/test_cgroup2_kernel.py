@@ -138,7 +138,7 @@ class Node:
         for _ in range(seconds):
             self.now_ms += 1_000
             used = {"web": 4_000 * self.now_ms, "job": 3_000 * self.now_ms}
-            for uid, usec in used.items():
+            for uid, usec in ((uid, usec) for uid, usec in used.items() if uid in self.pods):
                 directory = LAYOUT.pod_directory(self.pods[uid].kube_qos, uid)
                 text = FRESH["cpu.stat"].replace("usage_usec 0", f"usage_usec {usec}")
                 (self.root / directory / "cpu.stat").write_text(text)
@@ -175,6 +175,20 @@ def test_protection_of_memory_is_what_the_kernel_makes_of_it(tmp_path: Path) -> 
         assert node.text(directory, "memory.low") == f"{500_000 // PAGE * PAGE}\n"
     assert node.text(container, "memory.high") == f"{1_000_000 // PAGE * PAGE}\n"
     assert node.text(BE, "memory.min") == "0\n"
+
+
+def test_protection_of_a_class_falls_when_its_last_pod_leaves(tmp_path: Path) -> None:
+    node, burstable = Node(tmp_path), LAYOUT.qos_directory(KubeQos.BURSTABLE)
+    slo = {"resourceQOSStrategy": {"lsClass": {"memoryQOS": {"enable": True, "minLimitPercent": 40}}}}
+    node.live(3, slo)
+    all_pods = LAYOUT.qos_directory(KubeQos.GUARANTEED)
+    assert node.text(burstable, "memory.min") == node.text(all_pods, "memory.min") == f"{400_000 // PAGE * PAGE}\n"
+    web = node.pods.pop("web")
+    node.live(1, slo)
+    assert node.text(burstable, "memory.min") == node.text(all_pods, "memory.min") == "0\n"
+    node.pods["web"] = web
+    node.live(1, slo)
+    assert node.text(burstable, "memory.min") != "0\n"
 
 
 @pytest.mark.parametrize(("percent", "burst"), [(50, 100_000), (1_000, 200_000)])

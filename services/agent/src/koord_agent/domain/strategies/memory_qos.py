@@ -5,7 +5,7 @@
 Source: agent spec, 14. Vectors: cgroup_reconcile.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ from koord_agent.domain.kernel.cgroup_files import INT64_MAX
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentContainer, AgentPod
 from koord_agent.domain.plans.plan import CgroupFile
-from koord_agent.domain.strategies.strategy import RESOURCE_QOS, CycleState, Needs, Proposal, isolating
+from koord_agent.domain.strategies.strategy import RESOURCE_QOS, CycleState, Needs, Proposal, Readings, isolating
 
 PLUGIN = "CgroupReconcile"
 UNLIMITED = -1
@@ -53,6 +53,7 @@ STATIC_FILES = (
     ("memory.oom.group", "oom_kill_group"),
 )
 CLASS_FILES = STATIC_FILES[3:]
+PROTECTIONS = ("memory.min", "memory.low")
 RENEW_AFTER_MS = 30_000
 AUDIT_REASON = "UpdateMemory"
 
@@ -142,7 +143,7 @@ def memory_values(
         if of_pod is None:
             continue
         of_pods[pod.uid], settings = of_pod, settings_of_pod(pod, classes)
-        for name, percent in (("memory.min", settings.min_limit_percent), ("memory.low", settings.low_limit_percent)):
+        for name, percent in zip(PROTECTIONS, (settings.min_limit_percent, settings.low_limit_percent), strict=True):
             if percent is not None:
                 share = _requested(pod) * percent // 100
                 for kube_qos in {pod.kube_qos, KubeQos.GUARANTEED}:
@@ -263,6 +264,8 @@ class MemoryQosStrategy:
     _pods: tuple[AgentPod, ...] = ()
     _section: Mapping[str, Any] | None = None
     _at_ms: int = 0
+    # Files of classes that got a protection above 0.
+    _protecting: set[CgroupFile] = field(default_factory=set[CgroupFile])
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
         """No plans while the inputs are unchanged and less than 30 s have passed since the last plans."""
@@ -273,8 +276,9 @@ class MemoryQosStrategy:
         ):
             return Proposal()
         self._pods, self._section, self._at_ms = look.pods, policy, look.now_ms
+        classes = class_settings(policy)
         values = memory_values(
-            class_settings(policy),
+            classes,
             look.pods,
             allocatable_bytes=look.allocatable.get(MEMORY, 0),
             page_size=self.page_size,
@@ -285,7 +289,13 @@ class MemoryQosStrategy:
             wanted.extend((CgroupFile(directory, name), value) for name, value in files.items())
 
         for kube_qos, files in values.classes.items():
-            add(look.layout.qos_directory(kube_qos), files)
+            directory = look.layout.qos_directory(kube_qos)
+            add(directory, files)
+            if look.has_all_pods:
+                settings = classes.get(CLASS_OF_KUBE_QOS[kube_qos], MemoryQos())
+                wanted.extend((file, 0) for file in self._left_behind(directory, files, settings, state.readings))
+        left = {file for file, value in wanted if value == 0} & self._protecting  # until it is read to be 0
+        self._protecting = left | {file for file, value in wanted if value > 0 and file.resource in PROTECTIONS}
         for pod in look.pods:
             found = values.pods.get(pod.uid)
             if found is None or pod.uid in look.frozen:
@@ -294,3 +304,17 @@ class MemoryQosStrategy:
             for container, directory in look.created_containers(pod):
                 add(directory, found.containers.get(container.name, {}))
         return Proposal(isolating(look, state, wanted, plugin=PLUGIN, reason=AUDIT_REASON))
+
+    def _left_behind(
+        self, directory: str, files: Values, settings: MemoryQos, readings: Readings
+    ) -> Iterator[CgroupFile]:
+        """The protections of a class that its last pod left behind: they would take memory from all other pods.
+
+        They are those that this strategy set, and those of a class whose protection it sets.
+        """
+        for name, percent in zip(PROTECTIONS, (settings.min_limit_percent, settings.low_limit_percent), strict=True):
+            file = CgroupFile(directory, name)
+            if name in files or (percent is None and file not in self._protecting):
+                continue
+            if (readings.read(file) or "0").strip() != "0":
+                yield file
