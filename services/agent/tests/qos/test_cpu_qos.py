@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.node.desired import view_of
 from koord_agent.domain.node.kubelet import KnownPods
 from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json
-from koord_agent.domain.strategies.group_identity import qos_idle
+from koord_agent.domain.strategies.group_identity import is_idle
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
@@ -16,6 +17,8 @@ from koord_agent.shell.node.measure import Measurement
 from koord_agent.shell.node.node_agent import CycleResult, NodeAgent
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
+from support.agent.pods import limited_pod
+from support.agent.real_tree import real_tree
 
 LAYOUT = CgroupLayout(Driver.CGROUPFS)
 ON: dict[str, Any] = {
@@ -23,6 +26,7 @@ ON: dict[str, Any] = {
     "lsClass": {"cpuQOS": {"enable": True}},
     "beClass": {"cpuQOS": {"enable": True}},
 }
+BATCH = {"kubernetes.io/batch-cpu": "2000", "kubernetes.io/batch-memory": "64Mi"}
 APPLICATION = {"name": "nginx", "qos": "LS", "cgroupPath": {"base": "CgroupRoot", "relativePath": "host/nginx"}}
 
 
@@ -138,12 +142,48 @@ def test_the_gate_switches_it_off(tmp_path: Path) -> None:
     assert node.values() == {}
 
 
-def test_an_idle_class_runs_when_nobody_else_wants_to(tmp_path: Path) -> None:
-    idle = {"policies": {"cpuPolicy": "coreSched"}, "beClass": {"cpuQOS": {"enable": True, "schedIdle": 1}}}
-    assert [qos_idle(idle, qos) for qos in KubeQos] == [0, 0, 1]
-    assert qos_idle({**idle, "policies": {"cpuPolicy": "groupIdentity"}}, KubeQos.BEST_EFFORT) == 0
+IDLE: dict[str, Any] = {
+    "policies": {"cpuPolicy": "coreSched"},
+    "beClass": {"cpuQOS": {"enable": True, "schedIdle": 1}},
+}
+
+
+def test_pods_of_an_idle_class_run_when_nobody_else_wants_to(tmp_path: Path) -> None:
+    assert [is_idle(IDLE, "", qos) for qos in KubeQos] == [False, False, True]
+    assert is_idle(IDLE, "BE", KubeQos.BURSTABLE)
+    assert not is_idle({**IDLE, "policies": {"cpuPolicy": "groupIdentity"}}, "BE", KubeQos.BEST_EFFORT)
     node = Node(tmp_path, extended=False, gates="CoreSched=true")
-    node.round(1_000, idle)
-    assert node.values("cpu.idle") == {"besteffort": 1}
+    node.round(1_000, IDLE)
+    assert node.values("cpu.idle") == {"podjob": 1}
     node.round(2_000, {})
     assert node.values("cpu.idle") == {}
+
+
+def test_on_a_mainline_kernel_best_effort_pods_are_idle_instead(tmp_path: Path) -> None:
+    node = Node(tmp_path, extended=False)
+    node.round(1_000, {**ON, "beClass": {"cpuQOS": {"enable": True, "groupIdentity": -1}}})
+    assert node.values("cpu.idle") == {"podjob": 1}
+    node.round(2_000, {})
+    assert node.values("cpu.idle") == {}
+    extended = Node(tmp_path / "extended")
+    extended.round(1_000, ON)
+    assert extended.values("cpu.idle") == {}
+
+
+@pytest.mark.root
+def test_with_a_kernel_of_this_machine_no_writer_of_shares_is_refused(tmp_path: Path) -> None:
+    """The kernel refuses shares of an idle cgroup; a kubelet that cannot write those of its classes does not start."""
+    job, slo = limited_pod("job", "BE", BATCH), {"resourceQOSStrategy": IDLE}
+    with real_tree(tmp_path, {"job": job}, gates="CoreSched=true") as tree:
+        be, of_pod = tree.layout.qos_directory(KubeQos.BEST_EFFORT), tree.pod("job")
+        tree.write(be, "cpu.shares", 2)
+        tree.write(be, "cpu.idle", 1)  # an earlier version of the agent left it
+        tree.live(1, slo)
+        assert (tree.read(be, "cpu.idle"), tree.read(of_pod, "cpu.idle")) == (0, 1)
+        assert tree.read(be, "cpu.shares") == 2, "the kernel makes it 1024"
+        tree.write(be, "cpu.shares", 2)  # as the kubelet does when it starts
+        tree.live(12, slo)
+        assert tree.problems == ()
+        tree.live(1, {})
+        assert tree.read(of_pod, "cpu.idle") == 0
+        assert tree.read(of_pod, "cpu.shares") == 2_048, "of 2 cores"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conformance.registry import Json, adapter
 from koord_agent.domain.hooks import core_sched, network_qos, traffic_control
-from koord_agent.domain.strategies.group_identity import qos_idle
+from koord_agent.domain.strategies.group_identity import is_idle
 from koordcore.protocol.keys import QOS_CLASS
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.invalid import InvalidInput
@@ -14,7 +14,7 @@ from koordcore.values.invalid import InvalidInput
 def coresched(given: dict[str, Json]) -> dict[str, Json]:
     strategy, kube_qos = given["resource_qos_strategy"], KubeQos(given["kube_qos"])
     if given["op"] == "cpu_idle":
-        return {"cpu_idle": qos_idle(strategy, kube_qos)}
+        return {"cpu_idle": int(is_idle(strategy, "", kube_qos))}
     classes = core_sched.core_sched_classes(strategy)
     group = core_sched.core_sched_group(classes, given["labels"], kube_qos, given["pod_uid"])
     return {"enabled": group.enabled, "group_id": group.group_id}

@@ -30,6 +30,7 @@ from koord_agent.domain.kernel.counters import parse_flat
 
 INT64_MAX = 9223372036854775807
 V1_UNLIMITED_MEMORY = 0x7FFFFFFFFFFFF000
+SHARES, IDLE = "cpu.shares", "cpu.idle"
 MIN_SHARES, MAX_SHARES = 2, 262_144
 MIN_WEIGHT, MAX_WEIGHT = 1, 10_000
 CPU_MAX_FIELDS = 2
@@ -86,12 +87,12 @@ def _v1_only(name: str, form: Form, low: int | None = None, high: int | None = N
 RESOURCES = {
     resource.name: resource
     for resource in (
-        Resource("cpu.shares", "cpu", "cpu.weight", Form.SHARES, MIN_SHARES, MAX_SHARES),
+        Resource(SHARES, "cpu", "cpu.weight", Form.SHARES, MIN_SHARES, MAX_SHARES),
         Resource(QUOTA, "cpu", "cpu.max", Form.QUOTA),
         Resource("cpu.cfs_period_us", "cpu", "cpu.max", Form.NUMBER),
         Resource(BURST, "cpu", "cpu.max.burst", Form.NUMBER, 0, 100_000_000, v2_high=INT64_MAX),
         _same("cpu.bvt_warp_ns", "cpu", Form.NUMBER, -1, 2),
-        _same("cpu.idle", "cpu", Form.NUMBER, 0, 1),
+        _same(IDLE, "cpu", Form.NUMBER, 0, 1),
         _same("cpu.stat", "cpu", Form.TEXT),
         Resource("tasks", "cpu", "cgroup.threads"),
         _same("cgroup.procs", "cpu", Form.TEXT),

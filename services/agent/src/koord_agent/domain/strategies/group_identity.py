@@ -1,9 +1,12 @@
 """CPU QoS by group identity: cpu.bvt_warp_ns gives precedence to threads, cpu.idle restricts them to idle CPUs.
 
+Only pods are idle, no class: the kernel refuses shares of an idle cgroup, and a kubelet that cannot write the shares of
+its classes does not start.
+
 The value of cpu.bvt_warp_ns is the *group identity*, from -1 (lowest precedence) to 2. Only some kernels have it
 (Alibaba Cloud Linux, Anolis). `cpu.idle` is in every kernel since 5.15.
 
-Source: runtime spec, 3.1, 3.2 (cpu.idle).
+Source: runtime spec, 3.1, 3.2 (cpu.idle; decision 0051).
 """
 
 from collections.abc import Mapping
@@ -18,7 +21,6 @@ from koord_agent.domain.node.policies import section
 GROUP_IDENTITY: Final = "groupIdentity"
 CORE_SCHED: Final = "coreSched"
 BVT: Final = "cpu.bvt_warp_ns"
-IDLE: Final = "cpu.idle"
 _CLASS_OF_LABEL: Final = {"LSE": "lsrClass", "LSR": "lsrClass", "LS": "lsClass", "BE": "beClass"}
 _CLASSES: Final = ("lsrClass", "lsClass", "beClass")
 
@@ -42,13 +44,18 @@ class BvtKernel:
     has_switch: bool = False  # Whether sysctl kernel.sched_group_identity_enabled exists
     is_on: bool | None = None  # Value of the sysctl; None if it is unreadable
 
+    @property
+    def lacks_identity(self) -> bool:
+        """Whether this is a kernel without group identity, such as a mainline one."""
+        return not self.has_file and not self.has_switch
+
     def takes(self, rule: BvtRule) -> bool:
         """Return whether group identities may be written to the files of this kernel.
 
         They may not if neither file nor sysctl exists, or if the sysctl cannot be read. If the sysctl is off, they are
         written only if the rule enables a class.
         """
-        if not self.has_file and not self.has_switch:
+        if self.lacks_identity:
             return False
         if not self.has_switch or self.is_on is None:
             return not self.has_switch
@@ -103,18 +110,20 @@ def application_bvt(rule: BvtRule, qos: str) -> int:
     return 0 if of_class is None else rule.values[of_class]
 
 
-def qos_idle(strategy: Mapping[str, Any] | None, kube_qos: KubeQos) -> int:
-    """Return the value of cpu.idle for a class: 1 lets its threads run on idle CPUs only.
+def is_idle(strategy: Mapping[str, Any] | None, qos_label: str, kube_qos: KubeQos) -> bool:
+    """Return whether the threads of a pod run on idle CPUs only (cpu.idle).
 
-    It is 0 unless the policy of the `resourceQOSStrategy` (JSON) is coreSched and the class sets schedIdle.
+    They do if the policy of the `resourceQOSStrategy` (JSON) is coreSched and the class of the pod sets schedIdle.
     """
     if not strategy or section(strategy, "policies").get("cpuPolicy") != CORE_SCHED:
-        return 0
-    of_class = {KubeQos.BURSTABLE: "lsClass", KubeQos.BEST_EFFORT: "beClass"}.get(kube_qos)
+        return False
+    of_class = _CLASS_OF_LABEL.get(qos_label)
+    if of_class is None:
+        of_class = {KubeQos.BURSTABLE: "lsClass", KubeQos.BEST_EFFORT: "beClass"}.get(kube_qos)
     if of_class is None:
         of_class = "lsrClass" if section(strategy, "lsrClass", "cpuQOS").get("enable") else "lsClass"
     settings = section(strategy, of_class, "cpuQOS")
-    return int(bool(settings.get("enable")) and settings.get("schedIdle") == 1)
+    return bool(settings.get("enable")) and settings.get("schedIdle") == 1
 
 
 def _value_of(rule: BvtRule, qos_label: str, kube_qos: KubeQos) -> int:

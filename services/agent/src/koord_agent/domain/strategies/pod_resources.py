@@ -26,7 +26,7 @@ from koordcore.values.resources import Amounts
 
 from koord_agent.domain.gate_names import BATCH_RESOURCE, CPU_NORMALIZATION
 from koord_agent.domain.kernel.cfs_bandwidth import MIN_QUOTA_US, QUOTA, UNLIMITED
-from koord_agent.domain.kernel.cgroup_files import milli_to_quota_us, milli_to_shares
+from koord_agent.domain.kernel.cgroup_files import SHARES, milli_to_quota_us, milli_to_shares
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentContainer, AgentPod
 from koord_agent.domain.node.policies import CFS_QUOTA_POLICY
@@ -37,7 +37,6 @@ from koord_agent.domain.strategies.strategy import RESOURCE_THRESHOLD, CycleStat
 
 BATCH_PLUGIN = "BatchResource"
 NORMALIZATION_PLUGIN = "CPUNormalization"
-SHARES = "cpu.shares"
 MEMORY_LIMIT = "memory.limit_in_bytes"
 RENEW_AFTER_MS = 10_000
 SMALLEST_CHANGE = 0.01
@@ -155,6 +154,12 @@ def container_batch_values(
     memory = container.limits.get(BATCH_MEMORY, 0)
     shares = milli_to_shares(container.requests.get(BATCH_CPU, 0))
     return _batch_values(shares, quota, memory, ratio, is_suppressed_by_quota=is_suppressed_by_quota)
+
+
+def pod_shares(pod: AgentPod) -> int:
+    """The cpu.shares of a pod without group identity: by its batch resources, else as the kubelet sets them."""
+    batch = batch_containers(pod.containers, pod.annotations) if pod.qos_label == QosClass.BE else None
+    return milli_to_shares(pod.requests.get(CPU, 0)) if batch is None else pod_batch_values(batch).cpu_shares
 
 
 def is_suppressed_by_quota(threshold: Mapping[str, Any]) -> bool:

@@ -7,14 +7,22 @@ Each host has one executor; calls must not overlap.
 
 import posixpath
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.kernel.cfs_bandwidth import BURST, PER_PERIOD, QUOTA
-from koord_agent.domain.kernel.cgroup_files import Unsupported, from_file_text, is_equal, is_in_force, validate
+from koord_agent.domain.kernel.cgroup_files import (
+    IDLE,
+    SHARES,
+    Unsupported,
+    from_file_text,
+    is_equal,
+    is_in_force,
+    validate,
+)
 from koord_agent.domain.plans.arbiter import CPUSET, Arbitration, arbitrate
 from koord_agent.domain.plans.executor import Update, Why, Write, levels_of, plan_writes
 from koord_agent.domain.plans.plan import CgroupFile, OutsideTree, Plan, require_inside
@@ -115,7 +123,10 @@ class CgroupExecutor:
     def apply_levels(self, levels: Sequence[Sequence[Update]]) -> tuple[Outcome, ...]:
         """Write updates by level of directories, from top to bottom. The outcomes are those of `write`."""
         outcomes: dict[CgroupFile, Outcome] = {}
-        allowed = [[update for update in level if self._is_allowed(update, outcomes)] for level in levels]
+        idle = {
+            update.file.directory: update.value for level in levels for update in level if update.file.resource == IDLE
+        }
+        allowed = [[update for update in level if self._is_allowed(update, idle, outcomes)] for level in levels]
         if not any(allowed):
             return tuple(outcomes.values())
         current = {update.file: self._host.read(update.file) for level in allowed for update in level}
@@ -140,7 +151,8 @@ class CgroupExecutor:
                     refused.append(write.update.file)
         return tuple(outcomes.values())
 
-    def _is_allowed(self, update: Update, outcomes: dict[CgroupFile, Outcome]) -> bool:
+    def _is_allowed(self, update: Update, idle: Mapping[str, str], outcomes: dict[CgroupFile, Outcome]) -> bool:
+        """`idle` has the planned values of cpu.idle by directory."""
         try:
             require_inside(update.file.directory, self._trees)
             validate(update.file.resource, update.value, self._host.cgroup_version)
@@ -152,6 +164,11 @@ class CgroupExecutor:
         except Unsupported as error:
             outcomes[update.file] = _outcome(update, Result.IGNORED, detail=str(error))
             return False
+        if update.file.resource == SHARES:
+            directory = update.file.directory
+            if (idle.get(directory) or self._host.read(CgroupFile(directory, IDLE)) or "").strip() == "1":
+                outcomes[update.file] = _outcome(update, Result.IGNORED, detail="an idle cgroup has no shares")
+                return False
         return True
 
     def _write(self, write: Write, before: str | None) -> Outcome:
