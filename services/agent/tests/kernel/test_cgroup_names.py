@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from koord_agent.domain.kernel import cgroup_files as files
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver, HostApplication
+from koord_agent.domain.kernel.cpu_weight import WeightLine
 from koord_agent.domain.kernel.cpus import parse_lscpu
 from koord_agent.domain.plans.plan import OutsideTree, require_inside
 from koordcore.protocol.qos import KubeQos
@@ -44,7 +45,7 @@ def test_directories_outside_the_trees_are_refused(directory: str) -> None:
 
 @given(shares=st.integers(2, 262_144))
 def test_shares_survive_the_way_through_v2_to_one_weight_step(shares: int) -> None:
-    text = files.to_file_text("cpu.shares", str(shares), 2)
+    text = files.to_file_text("cpu.shares", str(shares), 2, WeightLine.LINEAR)
     back = int(files.from_file_text("cpu.shares", text, 2))
     assert 0 <= shares - back <= 27
     assert files.is_equal("cpu.shares", text, str(shares), 2)

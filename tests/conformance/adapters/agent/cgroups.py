@@ -6,6 +6,7 @@ from conformance.nulls import none_if
 from conformance.registry import Json, adapter, disputed
 from koord_agent.domain.kernel import cgroup_files
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver, HostApplication, detect_driver
+from koord_agent.domain.kernel.cpu_weight import WeightLine
 from koord_agent.domain.plans.arbiter import arbitrate
 from koord_agent.domain.plans.executor import Update, plan_writes
 from koord_agent.domain.plans.plan import Band, CgroupFile, Merge, Plan
@@ -64,10 +65,13 @@ def cgroup_v2_convert(given: dict[str, Json]) -> dict[str, Json]:
     """Values between v1 and v2, helper conversions, validity, equality (agent spec, 3.4)."""
     match given["op"]:
         case "write":
+            # the vectors have the weights of old runtimes; test_cpu_weight.py has those of new ones
             name, version = given["resource"], given.get("cgroup_version", 2)
             return {
                 "file": unless_refused(lambda: cgroup_files.resource(name).file(version)),
-                "value": unless_refused(lambda: cgroup_files.to_file_text(name, given["value"], version)),
+                "value": unless_refused(
+                    lambda: cgroup_files.to_file_text(name, given["value"], version, WeightLine.LINEAR)
+                ),
             }
         case "read":
             text = unless_refused(

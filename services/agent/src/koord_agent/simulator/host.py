@@ -28,6 +28,7 @@ from koord_agent.domain.kernel.counters import (
     TcpCounters,
     Throttling,
 )
+from koord_agent.domain.kernel.cpu_weight import WeightLine
 from koord_agent.domain.kernel.features import Feature, Features, features_of
 from koord_agent.domain.metrics.cpi import Counted
 from koord_agent.domain.node.pods import AgentPod
@@ -171,6 +172,9 @@ class SimulatedHost:
     def slowdown(self) -> float:
         """Factor by which requests of latency-sensitive pods take longer than on an idle node."""
         return float(self._fleet.slowdown[self._index])
+
+    def use_weights(self, line: WeightLine) -> None:
+        """No-op: a simulated machine has shares."""
 
     def node_counters(self) -> NodeCounters | None:
         now = self._fleet.snapshot()

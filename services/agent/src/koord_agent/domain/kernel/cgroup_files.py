@@ -27,12 +27,18 @@ from koord_agent.domain.kernel.cfs_bandwidth import (
     split_period,
 )
 from koord_agent.domain.kernel.counters import parse_flat
+from koord_agent.domain.kernel.cpu_weight import (
+    MAX_SHARES,
+    MIN_SHARES,
+    WeightLine,
+    shares_to_weight,
+    weight_to_shares,
+    weights_of,
+)
 
 INT64_MAX = 9223372036854775807
 V1_UNLIMITED_MEMORY = 0x7FFFFFFFFFFFF000
 SHARES, IDLE = "cpu.shares", "cpu.idle"
-MIN_SHARES, MAX_SHARES = 2, 262_144
-MIN_WEIGHT, MAX_WEIGHT = 1, 10_000
 CPU_MAX_FIELDS = 2
 MAX_DIGITS = 20
 """Largest number of digits of a 64-bit number; longer texts are not numbers."""
@@ -226,11 +232,11 @@ def parse_number(text: str) -> int | None:
     return int(text) if digits.isascii() and digits.isdecimal() and len(digits) <= MAX_DIGITS else None
 
 
-def to_file_text(name: str, value: str, version: int) -> str:
+def to_file_text(name: str, value: str, version: int, line: WeightLine = WeightLine.QUADRATIC) -> str:
     """Convert a value in the style of cgroup v1 to the text to write on this cgroup version.
 
-    On v2, shares become a weight 1 + (s-2)*9999/262142, an unlimited quota or memory limit becomes `max`, and a quota
-    is written alone (the period stays).
+    On v2, shares become a weight by the `line` of the runtime, an unlimited quota or memory limit becomes `max`, and a
+    quota is written alone (the period stays).
 
     Raises:
         InvalidInput: The value is invalid.
@@ -244,7 +250,7 @@ def to_file_text(name: str, value: str, version: int) -> str:
         return value
     match row.form:
         case Form.SHARES:
-            return str(shares_to_weight(parse_number(value) or 0))
+            return str(shares_to_weight(parse_number(value) or 0, line))
         case Form.QUOTA | Form.MEMORY_LIMIT if parse_number(value) == UNLIMITED:
             return "max"
         case _:
@@ -305,7 +311,7 @@ def is_equal(name: str, current: str, value: str, version: int) -> bool:
 
     CPU lists are compared as sets, devices line by line, and numbers by value; `max`, the largest int64 and -1 are
     equal. A quota or burst is compared per 100 ms, whatever the period in the text is. On v2, shares are compared as
-    weights.
+    weights, by the line of any runtime.
     """
     row = resource(name)
     current, value = current.strip(), value.strip()
@@ -324,7 +330,7 @@ def is_equal(name: str, current: str, value: str, version: int) -> bool:
             wanted = parse_number(value)
             if wanted is None or not MIN_SHARES <= wanted <= MAX_SHARES:
                 return False
-            return current == str(shares_to_weight(wanted))
+            return current in map(str, weights_of(wanted))
         case Form.CLASSID:
             return _any_base(current) == _any_base(value)
         case _:
@@ -358,23 +364,6 @@ def _any_base(text: str) -> int | str:
         return int(text, 0)
     except ValueError:
         return text
-
-
-def shares_to_weight(shares: int) -> int:
-    """Convert cpu.shares of cgroup v1 to cpu.weight of cgroup v2: 1 + ((s - 2) * 9999) / 262142."""
-    return MIN_WEIGHT + ((shares - MIN_SHARES) * (MAX_WEIGHT - MIN_WEIGHT)) // (MAX_SHARES - MIN_SHARES)
-
-
-def weight_to_shares(weight: int) -> int:
-    """Convert cpu.weight of cgroup v2 to cpu.shares of v1: ((w - 1) * 262142) / 9999 + 2, within 2..262144.
-
-    Raises:
-        InvalidInput: The weight is outside 1..10000.
-    """
-    if not MIN_WEIGHT <= weight <= MAX_WEIGHT:
-        raise InvalidInput(f"{MIN_WEIGHT}..{MAX_WEIGHT}", weight, "cpu.weight")
-    shares = ((weight - MIN_WEIGHT) * (MAX_SHARES - MIN_SHARES)) // (MAX_WEIGHT - MIN_WEIGHT) + MIN_SHARES
-    return min(max(shares, MIN_SHARES), MAX_SHARES)
 
 
 def milli_to_shares(cpu_milli: int) -> int:

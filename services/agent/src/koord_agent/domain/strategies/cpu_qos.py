@@ -13,7 +13,8 @@ from koordcore.protocol.qos import KubeQos
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.gate_names import CORE_SCHED, GROUP_IDENTITY
-from koord_agent.domain.kernel.cgroup_files import IDLE, MIN_SHARES, SHARES
+from koord_agent.domain.kernel.cgroup_files import IDLE, SHARES
+from koord_agent.domain.kernel.cpu_weight import MIN_SHARES
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.plans.plan import CgroupFile

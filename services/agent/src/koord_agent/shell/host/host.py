@@ -19,6 +19,7 @@ from koord_agent.domain.kernel.counters import (
     SchedCounters,
     TcpCounters,
 )
+from koord_agent.domain.kernel.cpu_weight import WeightLine
 from koord_agent.domain.kernel.features import Features
 from koord_agent.domain.metrics.cpi import Counted
 from koord_agent.domain.plans.plan import CgroupFile
@@ -64,6 +65,10 @@ class Host(Protocol):
     @property
     def roots(self) -> HostRoots | None:
         """Paths of the file systems of a real machine, such as procfs; None for a simulated machine."""
+        ...
+
+    def use_weights(self, line: WeightLine) -> None:
+        """Set the line by which shares are converted to weights of cgroup v2, as the container runtime does."""
         ...
 
     def capacity(self) -> Capacity:

@@ -41,6 +41,7 @@ from koord_agent.domain.kernel.counters import (
     parse_schedstat,
     parse_tcp,
 )
+from koord_agent.domain.kernel.cpu_weight import WeightLine
 from koord_agent.domain.kernel.cpus import COLUMNS, parse_lscpu
 from koord_agent.domain.kernel.features import Features
 from koord_agent.domain.kernel.numa_usage import cold_page_bytes, parse_numa_stat
@@ -149,6 +150,7 @@ class LinuxHost:
         self._stat, self._meminfo = str(self._roots.proc / "stat"), str(self._roots.proc / "meminfo")
         self._paths: dict[str, tuple[str, str, str, str]] = {}
         self._counting: list[CycleCounters] = []
+        self._weights = WeightLine.QUADRATIC
 
     @property
     def layout(self) -> CgroupLayout:
@@ -165,6 +167,9 @@ class LinuxHost:
     @property
     def numa(self) -> NumaReader:
         return self._numa
+
+    def use_weights(self, line: WeightLine) -> None:
+        self._weights = line
 
     def features(self) -> Features:
         return find_features(self._roots, self._version, self._layout)
@@ -368,7 +373,7 @@ class LinuxHost:
         number = parse_number(value) if file.resource in PER_PERIOD else None
         if number is not None and number != INT64_MAX:
             value = str(in_period(file.resource, number, self._period_us(file)))
-        text = to_file_text(file.resource, value, self._version)
+        text = to_file_text(file.resource, value, self._version, self._weights)
         try:
             # without O_CREAT: a knob that is not there must not become a file of ours; a kernel's knob is never a link
             descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)
