@@ -35,8 +35,14 @@ CPUS = 8
 class _Machine(LinuxHost):
     """The cgroups are this machine's, the CPUs are simulated."""
 
+    cpus = CPUS
+
     def cpu_topology(self) -> tuple[CpuPlace, ...]:
-        return simulated_places(CPUS)
+        return simulated_places(self.cpus)
+
+
+class _SmallMachine(_Machine):
+    cpus = 2
 
 
 class RealTree:
@@ -45,7 +51,8 @@ class RealTree:
     `problems` are those of the last cycle.
     """
 
-    def __init__(self, folder: Path, pods: Mapping[str, AgentPod], *, gates: str = "") -> None:
+    def __init__(self, folder: Path, pods: Mapping[str, AgentPod], *, gates: str = "", small: bool = False) -> None:
+        self.machine = _SmallMachine if small else _Machine
         self.layout = CgroupLayout(Driver.CGROUPFS, kubepods=f"kubepods-koordtest-{os.getpid()}")
         self.pods = dict(pods)
         self.now_ms = 1_000_000
@@ -63,7 +70,7 @@ class RealTree:
     def restart(self, gates: str = "") -> None:
         """Begin with a new agent, which has not seen the pods before."""
         roots = HostRoots(cgroup=CGROUP, proc=self._folder, sys=self._folder / "sys")
-        host = _Machine(monotonic_ns=lambda: self.now_ms * 1_000_000, roots=roots, layout=self.layout, version=1)
+        host = self.machine(monotonic_ns=lambda: self.now_ms * 1_000_000, roots=roots, layout=self.layout, version=1)
         self._monitor = NodeMonitor(collect_interval_ms=1_000)
         measurement = Measurement(monitor=self._monitor)
         settings = AgentSettings.model_validate({"feature_gates": gates})
@@ -87,7 +94,7 @@ class RealTree:
 
     def live(self, seconds: int, slo: dict[str, Any], *, annotations: dict[str, str] | None = None) -> None:
         """Run one cycle a second."""
-        amounts = {"cpu": CPUS * 1_000, "memory": 4_096 << 10}
+        amounts = {"cpu": self.machine.cpus * 1_000, "memory": 4_096 << 10}
         desired = DesiredNode(node="n", slo=slo, capacity=amounts, allocatable=amounts, annotations=annotations or {})
         self.agent.desired = view_of(desired)
         for _ in range(seconds):
@@ -140,11 +147,13 @@ def _is_removed(directory: Path) -> bool:
 
 
 @contextmanager
-def real_tree(folder: Path, pods: Mapping[str, AgentPod], *, gates: str = "") -> Generator[RealTree]:
-    """Skips the test without root or without cgroup v1."""
+def real_tree(
+    folder: Path, pods: Mapping[str, AgentPod], *, gates: str = "", small: bool = False
+) -> Generator[RealTree]:
+    """Skips the test without root or without cgroup v1. A `small` machine has 2 CPUs."""
     if os.geteuid() != 0 or cgroup_version(CGROUP) != 1 or not os.access(CGROUP / "cpu" / "tasks", os.W_OK):
         pytest.skip("needs root and a writable file system of cgroup v1")
-    tree = RealTree(folder, pods, gates=gates)
+    tree = RealTree(folder, pods, gates=gates, small=small)
     try:
         yield tree
     finally:

@@ -115,6 +115,22 @@ def test_switching_to_cpuset_lifts_the_quota_once() -> None:
     assert not [plan for plan in decide(held, CPUSET, first.memory).plans if plan.file.resource == "cpu.cfs_quota_us"]
 
 
+@pytest.mark.parametrize("is_topology_known", [True, False])
+def test_on_two_cpus_the_quota_takes_the_place_of_cpu_lists(is_topology_known: bool) -> None:
+    cpus = OWNERS.cpus[:2]
+    of_two = replace(
+        view(node=1.9, quota=-1),
+        capacity_milli=2_000,
+        pods=(PodCpu(is_best_effort=True, cpu_used_cores=1.4), PodCpu(is_best_effort=False, cpu_used_cores=0.5)),
+        owners=replace(OWNERS, cpus=cpus) if is_topology_known else None,
+        be_cgroups=(BeCgroup(directory=BE_ROOT, cpuset=frozenset(cpu.cpu for cpu in cpus)),),
+    )
+    decision = decide(of_two, CPUSET)
+    assert {plan.file.resource: plan.value for plan in decision.plans} == {"cpu.cfs_quota_us": "80000"}
+    assert decision.reason.endswith("; by quota, because a CPU list has at least 2 CPUs")
+    assert decide(replace(of_two, be_quota_us=80_000), CPUSET).plans == ()
+
+
 def test_under_a_static_kubelet_only_containers_are_narrowed() -> None:
     container = f"{BE_ROOT}/pod1/c"
     held = replace(

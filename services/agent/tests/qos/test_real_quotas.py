@@ -41,6 +41,15 @@ def test_the_quota_of_best_effort_falls_at_once_above_pods_with_batch_limits(tmp
             assert tree.problems == ()
 
 
+def test_on_two_cpus_best_effort_is_limited_by_its_quota(tmp_path: Path) -> None:
+    threshold = {"enable": True, "cpuSuppressThresholdPercent": 0, "cpuSuppressMinPercent": 25}
+    with real_tree(tmp_path, pods(JOB), small=True) as tree:
+        tree.live(3, {"resourceUsedThresholdWithBE": {**threshold, "cpuSuppressPolicy": "cpuset"}})
+        assert tree.read(tree.layout.qos_directory(KubeQos.BEST_EFFORT), QUOTA) == 50_000
+        assert tree.quotas("job") == (-1, -1)
+        assert tree.problems == ()
+
+
 def test_a_quota_that_another_writer_lifts_is_back_in_the_next_cycle(tmp_path: Path) -> None:
     with real_tree(tmp_path, pods(JOB)) as tree:
         be = tree.layout.qos_directory(KubeQos.BEST_EFFORT)

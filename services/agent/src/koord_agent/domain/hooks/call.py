@@ -159,7 +159,7 @@ def rules_of_look(look: NodeLook, machine: HookRules) -> HookRules:
         bvt=bvt_rule(look.section("resourceQOSStrategy")),
         cpuset=cpuset_rule_of(look.pools, look.annotations, is_static=look.kubelet_static),
         ratio=normalization_ratio(look.annotations),
-        be_unlimited=is_suppressed_by_quota(look.section("resourceUsedThresholdWithBE")),
+        be_unlimited=is_suppressed_by_quota(look.section("resourceUsedThresholdWithBE"), look.cpu_count),
         pods=look.by_uid,
     )
 

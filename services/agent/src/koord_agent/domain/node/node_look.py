@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from koordcore.values.cpuset import EMPTY, CpuSet
-from koordcore.values.resources import Amounts
+from koordcore.values.resources import CPU, Amounts
 from koordcore.values.topology import CpuPlace
 
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, HostApplication, UnknownContainerId
@@ -56,6 +56,11 @@ class NodeLook:
     def section(self, name: str) -> Mapping[str, Any]:
         """A section of the NodeSLO as JSON; empty if it is absent or there is no NodeSLO."""
         return (self.slo or {}).get(name) or {}
+
+    @property
+    def cpu_count(self) -> int:
+        """Online CPUs; those of the node object if the topology is unknown, and 0 if both are."""
+        return len(self.topology) or self.capacity.get(CPU, 0) // 1000
 
     @cached_property
     def by_uid(self) -> Mapping[str, AgentPod]:

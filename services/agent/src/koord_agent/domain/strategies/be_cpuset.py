@@ -72,6 +72,11 @@ def _first_pair(bucket: Sequence[CpuPlace], chosen: set[int]) -> tuple[int, ...]
     return ()
 
 
+def cannot_shrink(node_cpus: int) -> bool:
+    """Return whether a node has so few CPUs that a CPU list cannot limit best-effort pods."""
+    return 0 < node_cpus <= MIN_CPUS
+
+
 def wanted_cpus(budget_milli: int, old_count: int, node_cpus: int) -> int:
     """Return how many CPUs best-effort pods get for a budget: ceil(budget / 1000), at least 2.
 

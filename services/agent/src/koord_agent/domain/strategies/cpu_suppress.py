@@ -15,7 +15,14 @@ from koordcore.values.cpuset import format_cpuset
 
 from koord_agent.domain.node.policies import CFS_QUOTA_POLICY
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
-from koord_agent.domain.strategies.be_cpuset import NO_CPUS, CpuOwners, choose_be_cpus, wanted_cpus
+from koord_agent.domain.strategies.be_cpuset import (
+    MIN_CPUS,
+    NO_CPUS,
+    CpuOwners,
+    cannot_shrink,
+    choose_be_cpus,
+    wanted_cpus,
+)
 
 PLUGIN = "CPUSuppress"
 AUDIT_REASON = "AdjustBEByNodeCPUUsage"
@@ -201,6 +208,8 @@ def decide(
 ) -> Decision:
     """Decide how much CPU best-effort pods may use in this cycle, and how they are limited to it.
 
+    On a node of at most 2 CPUs, the quota takes the place of CPU lists (decision 0051).
+
     Args:
         policy: Settings; None without a valid NodeSLO. Then no limit is set or lifted.
 
@@ -220,6 +229,8 @@ def decide(
     terms = budget(view, policy, view.node_cpu_used_cores)
     if policy.cpu_suppress_policy == CFS_QUOTA_POLICY:
         return _by_quota(view, terms, ttl_ms)
+    if cannot_shrink(len(view.owners.cpus) if view.owners else view.capacity_milli // 1000):
+        return _by_quota(view, terms, ttl_ms, why=f"; by quota, because a CPU list has at least {MIN_CPUS} CPUs")
     return _by_cpuset(view, terms, memory, ttl_ms)
 
 
@@ -239,8 +250,8 @@ def _root_cpuset(view: NodeView) -> frozenset[int] | None:
     return view.be_cgroups[0].cpuset if view.be_cgroups else None
 
 
-def _by_quota(view: NodeView, terms: SuppressTerms, ttl_ms: int) -> Decision:
-    """CPU lists that suppression has reduced are restored."""
+def _by_quota(view: NodeView, terms: SuppressTerms, ttl_ms: int, *, why: str = "") -> Decision:
+    """CPU lists that suppression has reduced are restored. `why` is the end of the sentence."""
     memory = SuppressMemory(quota_recovered=False)
     if view.be_quota_us is None or view.be_quota_us < UNLIMITED:
         return _nothing(view, memory, f"quota of {view.be_root} is unreadable, this cycle is skipped", terms)
@@ -248,9 +259,10 @@ def _by_quota(view: NodeView, terms: SuppressTerms, ttl_ms: int) -> Decision:
     target = max(terms.budget_milli * QUOTA_US_PER_MILLI, MIN_QUOTA_US)
     stays = quota == view.be_quota_us and target != MIN_QUOTA_US
     plans = () if stays else (_quota_plan(view, quota, Band.SUPPRESS, ttl_ms),)
+    change = f"quota {cfs_quota_text(view.be_quota_us)} -> {cfs_quota_text(quota)} ({remark})"
     return Decision(
         action=Action.NONE if stays else Action.CFS_QUOTA,
-        reason=f"{terms.sentence()}; quota {cfs_quota_text(view.be_quota_us)} -> {cfs_quota_text(quota)} ({remark})",
+        reason=f"{terms.sentence()}; {change}{why}",
         terms=terms,
         target_quota_us=target,
         old_quota_us=view.be_quota_us,

@@ -31,6 +31,7 @@ from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentContainer, AgentPod
 from koord_agent.domain.node.policies import CFS_QUOTA_POLICY
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
+from koord_agent.domain.strategies.be_cpuset import cannot_shrink
 from koord_agent.domain.strategies.cpuset import ResourceStatus, status_of_pod
 from koord_agent.domain.strategies.own_quotas import OwnQuotas
 from koord_agent.domain.strategies.strategy import RESOURCE_THRESHOLD, CycleState, Needs, Proposal
@@ -162,12 +163,14 @@ def pod_shares(pod: AgentPod) -> int:
     return milli_to_shares(pod.requests.get(CPU, 0)) if batch is None else pod_batch_values(batch).cpu_shares
 
 
-def is_suppressed_by_quota(threshold: Mapping[str, Any]) -> bool:
+def is_suppressed_by_quota(threshold: Mapping[str, Any], node_cpus: int = 0) -> bool:
     """Whether CPU suppression limits the best-effort class by its quota (`resourceUsedThresholdWithBE` as JSON).
 
-    Then the quotas of pods have to be unlimited, because a quota must not exceed that of the parent.
+    Then the quotas of pods have to be unlimited, because a quota must not exceed that of the parent. `node_cpus` of 0
+    means unknown.
     """
-    return bool(threshold.get("enable")) and threshold.get("cpuSuppressPolicy") == CFS_QUOTA_POLICY
+    by_quota = threshold.get("cpuSuppressPolicy") == CFS_QUOTA_POLICY or cannot_shrink(node_cpus)
+    return bool(threshold.get("enable")) and by_quota
 
 
 def _batch_values(
@@ -216,7 +219,7 @@ class PodResourcesStrategy:
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
         """No plans while the inputs are unchanged and less than 10 s have passed since the last plans."""
         problems = self._take_ratio(look)
-        by_quota = is_suppressed_by_quota(look.section(RESOURCE_THRESHOLD))
+        by_quota = is_suppressed_by_quota(look.section(RESOURCE_THRESHOLD), look.cpu_count)
         seen = (self._ratio, self._restore_until_ms, by_quota, look.frozen)
         if seen == self._seen and look.has_same_pods(self._pods) and 0 <= look.now_ms - self._at_ms < RENEW_AFTER_MS:
             return Proposal(problems=problems)
