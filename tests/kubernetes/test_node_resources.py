@@ -163,6 +163,45 @@ async def test_the_objects_of_a_stock_koordlet_decide_batch_mid_and_devices(
     plane.kubectl("delete", "device/stock", "noderesourcetopology/stock")
 
 
+def batch_pod(name: str, cpu: str) -> Json:
+    asked = {BATCH_CPU: cpu, "kubernetes.io/batch-memory": "1Gi"}
+    container = {"name": "main", "image": "pause", "resources": {"requests": asked, "limits": asked}}
+    meta = {"name": name, "namespace": "default", "labels": {"koordinator.sh/qosClass": "BE"}}
+    spec = {"schedulerName": "koord-scheduler", "priorityClassName": "koord-batch", "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
+
+async def test_a_node_shows_what_its_running_batch_pods_request(plane: ControlPlane, installed: Installation) -> None:
+    """A kubelet that starts again admits each pod anew, and ends those that exceed the allocatable of its node."""
+    add_nodes(plane, node_document("kept", cpu=16, memory="32Gi"))
+    configure(plane, "colocation-config", {"enable": True})
+    await installed.start_both("--take-node-metrics")
+    await installed.until(lambda: plane.ask("get", "nodemetric", "kept").code == 0, "the policy is written")
+    report(plane, "kept", koordlet_status("none", node_cpu="3", reclaimable_cpu="0", age=timedelta(minutes=1)))
+    await installed.until(lambda: allocatable(plane, "kept").get(BATCH_CPU), "batch resources are published")
+    plane.apply(batch_pod("worker", "5000"))
+    await installed.until(lambda: installed.bound_pods().get("worker") == "kept", "the pod is bound")
+
+    busy = koordlet_status("none", node_cpu="15", reclaimable_cpu="0")
+    busy["nodeMetric"]["systemUsage"] = amounts("9", "1Gi")
+    report(plane, "kept", busy)
+    await installed.until(lambda: allocatable(plane, "kept")[BATCH_CPU] == "5k", "the node shows what was promised")
+
+    plane.apply(batch_pod("next", "100"))
+    await installed.until(
+        lambda: "Insufficient" in plane.kubectl("describe", "pod", "next", "-n", "default"), "nothing new fits"
+    )
+    configure(plane, "colocation-config", {"enable": False})
+    await installed.until(
+        lambda: allocatable(plane, "kept").get("kubernetes.io/batch-memory") == str(1 << 30),
+        "withdrawn, but for the pod",
+    )
+    assert allocatable(plane, "kept")[BATCH_CPU] == "5k"
+    plane.kubectl("delete", "pod", "worker", "-n", "default", "--grace-period=1")
+    await installed.until(lambda: BATCH_CPU not in allocatable(plane, "kept"), "nothing is promised any more")
+    plane.kubectl("delete", "node", "kept")
+
+
 async def test_a_limit_of_the_page_cache_reaches_the_node(plane: ControlPlane, installed: Installation) -> None:
     """The API server drops a field of a NodeSLO that the definition lacks."""
     add_nodes(plane, node_document("cached"))

@@ -8,17 +8,22 @@ Source:
 """
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.priority import PriorityBand, priority_class
 from koordcore.protocol.qos import QosClass, qos
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koordcore.values.quantity import parse_milli, parse_value
+from koordcore.values.resources import Amounts
 
 LOW_PRIORITY = (PriorityBand.BATCH, PriorityBand.FREE)
+LENT: Final = (BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY)
+"""Resources that overcommit adds to a node."""
 _ALIVE = ("", "Running", "Pending")
+_FINISHED: Final = ("Succeeded", "Failed")
 
 
 class Amount(NamedTuple):
@@ -44,6 +49,7 @@ class PodFacts(NamedTuple):
     band: PriorityBand  # Priority class of the pod
     request: Amount  # Requested cpu and memory, or zero if the pod does not count
     is_lse: bool  # Whether the pod's QoS class is LSE, whose cpu counts with its request and not with its usage
+    lent: Amounts  # Resource of `LENT` -> amount that the pod requests; empty for a finished pod
 
 
 class PodUse(NamedTuple):
@@ -59,11 +65,26 @@ class PodUse(NamedTuple):
 def pod_facts(pod: Pod) -> PodFacts:
     """Return the values of a pod's spec that overcommit needs (manager spec, 1.2, 5.3)."""
     band = priority_class(pod)
+    asked = pod_requests(pod) if pod.status.phase not in _FINISHED else {}
+    lent = {name: asked[name] for name in LENT if name in asked}
     if pod.status.phase not in _ALIVE or band in LOW_PRIORITY:
-        return PodFacts(counts=False, band=band, request=Amount(), is_lse=False)
-    asked = pod_requests(pod)
+        return PodFacts(counts=False, band=band, request=Amount(), is_lse=False, lent=lent)
     request = Amount(asked.get("cpu", 0), asked.get("memory", 0))
-    return PodFacts(counts=True, band=band, request=request, is_lse=qos(pod) is QosClass.LSE)
+    return PodFacts(counts=True, band=band, request=request, is_lse=qos(pod) is QosClass.LSE, lent=lent)
+
+
+def promised(pods: Iterable[tuple[Pod, PodFacts]]) -> Amounts:
+    """Return the sum of the batch and mid resources that unfinished pods of a node request.
+
+    The kubelet refuses a pod whose requests exceed the allocatable of the node, and after its restart it admits every
+    pod anew. So the node has to show at least these amounts. The keys are those of `LENT`, without zeros.
+    """
+    total: Amounts = {}
+    for _, facts in pods:
+        for name, amount in facts.lent.items():
+            if amount > 0:
+                total[name] = total.get(name, 0) + amount
+    return total
 
 
 def scaled(amount: int, percent: int) -> int:

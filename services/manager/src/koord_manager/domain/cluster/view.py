@@ -379,15 +379,21 @@ class ManagerView:
         bound = self._pods.on_node(token)
         return bound | ledger.pods.keys() if ledger is not None else bound
 
+    def facts_of_pod(self, uid: str) -> tuple[Pod, PodFacts] | None:
+        """Return a pod with its `PodFacts`, or None if it does not exist."""
+        spec = self.state.of_kind(PodSpecState).get(uid)
+        if spec is None:
+            return None
+        known = self._pod_facts.get(uid)
+        if known is None or known[0] is not spec.object:
+            known = self._pod_facts[uid] = (spec.object, pod_facts(spec.object))
+        return known
+
     def pods_with_facts(self, token: str) -> Iterator[tuple[Pod, PodFacts]]:
         """Yield all pods of a node in any order, each with its `PodFacts`, from which overcommit is computed."""
-        specs, facts = self.state.of_kind(PodSpecState), self._pod_facts
         for uid in self._uids_on(token):
-            spec = specs.get(uid)
-            if spec is not None:
-                known = facts.get(uid)
-                if known is None or known[0] is not spec.object:
-                    known = facts[uid] = (spec.object, pod_facts(spec.object))
+            known = self.facts_of_pod(uid)
+            if known is not None:
                 yield known
 
     def custom(self, plural: str, namespace: str, name: str) -> CustomObjectState | None:

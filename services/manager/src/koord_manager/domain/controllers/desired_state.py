@@ -18,9 +18,10 @@ from koordcore.protocol import keys
 from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.config.sections import ColocationStrategy
 from koordcore.protocol.objects import Node
-from koordcore.state.aggregates import NodePolicyState, PodSpecState, policy_annotations
-from koordcore.values.resources import parse_amounts
+from koordcore.state.aggregates import NodePolicyState, PodSpecState, policy_annotations, policy_resources
+from koordcore.values.resources import Amounts, parse_amounts
 
+from koord_manager.domain.cluster.amounts import LENT
 from koord_manager.domain.cluster.view import ManagerView
 
 
@@ -58,7 +59,7 @@ def desired_node(
         ],
         slo=policy.slo if policy else None,
         capacity=parse_amounts(node.status.capacity),
-        allocatable=parse_amounts(node.status.allocatable),
+        allocatable=_allocatable(node, policy),
         annotations=_annotations(node, policy),
         labels={**node.metadata.labels, **(policy.device_labels if policy else {})},
         metric_policy=measuring,
@@ -70,6 +71,20 @@ def _changed_details(view: ManagerView, pods: Mapping[str, PodOnNode]) -> dict[s
     specs = view.state.of_kind(PodSpecState)
     details = {uid: pod_details(specs[uid].object) for uid in pods if uid in specs}
     return {uid: now for uid, now in details.items() if now != details_of(pods[uid])}
+
+
+def _allocatable(node: Node, policy: NodePolicyState | None) -> Amounts:
+    """Return the allocatable of a node with the computed batch and mid resources.
+
+    The Node object may show more, because running pods request more (decision 0055). Eviction compares with what was
+    computed.
+    """
+    found = parse_amounts(node.status.allocatable)
+    if policy is None or not policy.computed_at:
+        return found
+    lent = policy_resources(policy)
+    own = {name: amount for name, amount in found.items() if name not in LENT}
+    return own | {name: lent[name] for name in LENT if name in lent}
 
 
 def _annotations(node: Node, policy: NodePolicyState | None) -> dict[str, str]:

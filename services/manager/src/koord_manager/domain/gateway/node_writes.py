@@ -4,8 +4,12 @@ A write is pending while the mirrored node differs from the computed values. So 
 is written again. Resources are written to the status subresource and annotations to the object, because some API
 servers drop annotations from status updates.
 
+A node never shows less batch and mid resources than its pods request. Otherwise the kubelet ends pods of the node when
+it starts again: it admits each pod anew, and a pod that does not fit fails. Scheduler, agent and log go on with the
+computed amounts, so nothing new fits, and suppression and eviction act as computed.
+
 Source:
-    manager spec, 5.1 (6-8), 5.5, 5.6, 5.7, 5.10, 18 (18)
+    manager spec, 5.1 (6-8), 5.5, 5.6, 5.7, 5.10, 18 (18); decision 0055
 """
 
 import json
@@ -15,26 +19,32 @@ from typing import Final
 from koordcore.events.envelope import name_from_token
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Node, Quantities
-from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY, RDMA
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, RDMA
 from koordcore.state.aggregates import NodePolicyState, policy_annotations, policy_resources
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_value
+from koordcore.values.resources import Amounts
 
+from koord_manager.domain.cluster.amounts import LENT, promised
 from koord_manager.domain.cluster.nodes import GPU_RESOURCES
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.requests import MERGE_PATCH, Json, Request
 
-LENT: Final = (BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY)
+NOTHING: Final[Amounts] = {}
 
 
-def wanted_resources(policy: NodePolicyState) -> dict[str, int | None]:
-    """Return the extended resources that the manager computed for a node: name -> whole units.
+def wanted_resources(policy: NodePolicyState, least: Amounts = NOTHING) -> dict[str, int | None]:
+    """Return the extended resources that a node has to show: name -> whole units.
 
-    None stands for a resource that has to be removed. Resources that were never computed are not included.
+    They are the computed ones, and of batch and mid resources at `least` these amounts. None stands for a resource that
+    has to be removed. Resources that were never computed are not included.
     """
     lent = policy_resources(policy)
     decided = [*(LENT if policy.computed_at else ()), *_decided_devices(policy)]
-    return {name: lent.get(name) for name in decided}
+    wanted = {name: lent.get(name) for name in decided}
+    for name in wanted.keys() & least.keys():
+        wanted[name] = max(wanted[name] or 0, least[name])
+    return wanted
 
 
 def _decided_devices(policy: NodePolicyState) -> tuple[str, ...]:
@@ -71,7 +81,7 @@ def pending_status(view: ManagerView, token: str) -> Request | None:
     node, policy = view.node(token), view.policy(token)
     if node is None or policy is None or not (node.status.capacity or node.status.allocatable):
         return None  # a node without capacity or allocatable is never written (5.8)
-    wanted = wanted_resources(policy)
+    wanted = wanted_resources(policy, promised(view.pods_with_facts(token)))
     status: Json = {}
     for field, present in (("capacity", node.status.capacity), ("allocatable", node.status.allocatable)):
         changes = _changes(wanted, present)

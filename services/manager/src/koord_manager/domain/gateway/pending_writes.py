@@ -48,6 +48,7 @@ from koord_manager.domain.gateway.claim_steps import CLAIMS, FAILED
 from koord_manager.domain.gateway.drains import DRAIN_KINDS, DrainEvents
 from koord_manager.domain.gateway.eviction import Evicted, GivenUp, Waits
 from koord_manager.domain.gateway.migrations import answer_event, migration_events
+from koord_manager.domain.gateway.node_writes import pending_status
 from koord_manager.domain.gateway.objects.reservation_object import (
     ReservationNames,
     pending_pod_annotations,
@@ -63,6 +64,7 @@ from koord_manager.domain.gateway.pod_status_writes import (
     preempted,
     scheduled,
 )
+from koord_manager.domain.gateway.promises import Promises
 from koord_manager.domain.gateway.published_status import ref_of_object
 from koord_manager.domain.gateway.retry_indexes import PodsByClaim, ProfilesByQuota
 from koord_manager.domain.gateway.status_writes import STATUS_KINDS
@@ -105,6 +107,7 @@ class PendingWrites:
         self._reservations = ReservationNames()
         self._by_claim = PodsByClaim()
         self._drains = DrainEvents()
+        self._promises = Promises()
 
     def seed(self, view: ManagerView, now: datetime) -> None:
         """Start again when this instance becomes the leader: add the keys of all objects that may have a pending write.
@@ -133,6 +136,7 @@ class PendingWrites:
         self._by_claim = PodsByClaim(view)
         self._drains = DrainEvents(view)
         self._profiles = ProfilesByQuota(view)
+        self._promises = Promises(view)
 
     def _add_status(self, ref: AggregateRef) -> None:
         self.queue.add(STATUS, f"{ref.kind}/{ref.id}")
@@ -143,6 +147,9 @@ class PendingWrites:
             self._note(view, ref, event)
             for name in self._reservations.concerned(ref, event):
                 self._add_status(reservation_ref(name))
+            for token in self._promises.changed_by(view, ref, event):
+                if pending_status(view, token) is not None:
+                    self.queue.add(NODE, token)
 
     def _note(self, view: ManagerView, ref: AggregateRef, event: Event) -> None:
         match event:

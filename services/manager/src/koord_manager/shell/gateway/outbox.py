@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from koordcore.events.envelope import AggregateRef
+from koordcore.events.envelope import AggregateRef, name_token
 from koordcore.protocol.objects import Pod
 from koordcore.service.failpoints import failpoint
 from koordcore.service.telemetry.logging import Logger
@@ -222,6 +222,8 @@ class Outbox:
             if isinstance(prepared, bindings.Later):
                 return 0.0
             settled = prepared
+        if settled is None and not await self._keep_promise(uid, binding.node):
+            return 0.0
         if settled is None:
             request = bindings.binding_request(binding)
             failpoint("binding_decided_before_request")
@@ -264,6 +266,19 @@ class Outbox:
                 case _:
                     return bindings.Later()
         return None
+
+    async def _keep_promise(self, uid: str, node: str) -> bool:
+        """Write what the node has to show before a pod that requests batch or mid resources is bound to it.
+
+        Return whether the pod can be bound now. If the node showed less, its kubelet would refuse the pod.
+        """
+        known, view = self._facts.view.facts_of_pod(uid), self._facts.view
+        if known is None or not known[1].lent or not self._writes.node_status:
+            return True
+        request = pending_status(view, name_token(node))
+        if request is None:
+            return True
+        return meaning_of((await self._send(request)).status) not in (Meaning.CONFLICT, Meaning.LATER)
 
     async def _record_binding(self, uid: str, settled: bindings.Settled, answered_at: datetime) -> bool:
         self._volumes.forget(uid)
