@@ -20,6 +20,7 @@ from koordcore.state.aggregates import NamespaceState
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.cycle import run_cycles
+from koord_manager.domain.admission.concerned import changes_concern
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.controller_names import COLOCATION_PROFILE, CONTROLLERS, PLUGINS, enabled_of
 from koord_manager.domain.controllers.colocation_profiles import ProfileUpdates
@@ -97,10 +98,13 @@ def assemble(
     settings = shell.settings
     view = ManagerView(config_names=config_names(settings))
     gateways: list[Gateway] = []
+    added: Webhooks | None = None
 
     async def news(events: list[Folded]) -> None:
         for gateway in gateways:
             await gateway.news(events)
+        if added is not None and any(changes_concern(item.stored.ref) for item in events):
+            added.keeper.wake()
 
     runner = view_runner(view, bus, news, shell.metrics.bus)
     room = LogRoom()
@@ -203,7 +207,6 @@ def assemble(
             ),
         )
     )
-    added = None
     if COLOCATION_PROFILE in controllers.enabled and options.enabled("ColocationProfileController"):
 
         async def profiles() -> None:
@@ -232,6 +235,7 @@ def assemble(
             options,
             api,
             unready=lambda: None if runner.is_caught_up else "the log is not folded yet",
+            leads=lambda: leadership.term is not None,
             environment=webhooks,
         )
     if bus.connection is not None:

@@ -272,7 +272,7 @@ def test_a_configuration_object_is_rebuilt_from_what_the_user_installed() -> Non
 
     kept = reconciled(installed, Options(), ADDRESS, b"CA")
     assert kept is not None
-    assert [entry["name"].split(".")[0] for entry in kept["webhooks"]] == ["vpod", "velasticquota"]
+    assert [entry["name"].split(".")[0] for entry in kept["webhooks"]] == ["vpod", "vpod-others", "velasticquota"]
     assert kept["webhooks"][0]["timeoutSeconds"] == 3
     assert reconciled(kept, Options(), ADDRESS, b"CA") is None
 

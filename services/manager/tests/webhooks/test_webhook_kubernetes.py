@@ -111,13 +111,18 @@ async def test_what_is_installed_is_completed_and_kept(tmp_path: Path) -> None:
         assert {"ca-key.pem", "ca-cert.pem", "key.pem", "cert.pem", "tls.key", "tls.crt"} <= set(secret["data"])
         entries = webhooks_of(server, "mutatingwebhookconfigurations", NAMES.mutating)
         # ReservationMutatingWebhook is off here: its entry is dropped from what the user installed
-        assert [entry["name"].partition(".")[0] for entry in entries] == ["mpod-create", "mpod-update", "melasticquota"]
+        assert [entry["name"].partition(".")[0] for entry in entries] == [
+            "mpod-create",
+            "mpod-create-others",
+            "mpod-update",
+            "melasticquota",
+        ]
         assert {entry["clientConfig"]["caBundle"] for entry in entries} == {secret["data"]["ca-cert.pem"]}
 
         installed = copy.deepcopy(server.object("mutatingwebhookconfigurations", "", NAMES.mutating))
         assert installed is not None
         kept = json.loads(installed["metadata"]["annotations"][TEMPLATE_ANNOTATION])
-        assert len(kept) == 4
+        assert len(kept) == 5
         installed["webhooks"][0]["clientConfig"]["caBundle"] = base64.b64encode(b"somebody's").decode()
         await until_watched(server)
         await server.apply(installed)

@@ -14,13 +14,19 @@ from koordcore.protocol import keys, lenient_json
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
+from koord_manager.domain.admission.concerned import CHANGED_POD, NEW_POD, Matched, negated
 from koord_manager.domain.admission.json_object import seen
+from koord_manager.domain.admission.matched_entries import matched_in, with_matched, without_matched
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.request import JsonObject
 
 TEMPLATE_ANNOTATION: Final = "template"
 TIMEOUT_SECONDS: Final = 10
 """The API server's own default; a longer timeout blocks requests for longer if no manager answers."""
+OTHERS_TIMEOUT_SECONDS: Final = 2
+"""Longest wait of a pod that admission need not decide about, if the address of the managers leads nowhere."""
+CONDITION: Final = "koordinator.sh-concerned"
+"""Name of the match condition that tells whether a pod names anything of the protocol."""
 _DOMAIN: Final = ".koordinator.sh"
 _REVIEW_VERSIONS: Final = ("v1", "v1beta1")
 
@@ -42,6 +48,8 @@ class Webhook:
     gates: tuple[str, ...]  # The webhook is served if all these feature gates are on
     namespace_selector: JsonObject | None = None  # Selector of namespaces whose objects are sent, or None for all
     object_selector: JsonObject | None = None  # Selector of objects that are sent, or None for all
+    condition: str = ""  # CEL expression for the objects that are sent, or "" for all
+    timeout_seconds: int = TIMEOUT_SECONDS
 
     @property
     def entry_name(self) -> str:
@@ -71,6 +79,7 @@ def _webhook(
     ignore: bool = False,
     namespace_selector: JsonObject | None = None,
     object_selector: JsonObject | None = None,
+    condition: str = "",
 ) -> Webhook:
     group, version, plural = resource
     return Webhook(
@@ -86,6 +95,8 @@ def _webhook(
         gates=tuple(gates),
         namespace_selector=namespace_selector,
         object_selector=object_selector,
+        condition=condition,
+        timeout_seconds=OTHERS_TIMEOUT_SECONDS if name.endswith("-others") else TIMEOUT_SECONDS,
     )
 
 
@@ -96,7 +107,11 @@ def _in(key: str, value: str) -> JsonObject:
 WEBHOOKS: Final[tuple[Webhook, ...]] = (
     _webhook(
         "mpod-create", "mutate", "/mutate-pod", ("", "v1", "pods"), ["CREATE"], ["PodMutatingWebhook"],
-        namespace_selector=_NO_CONTROL_PLANE,
+        namespace_selector=_NO_CONTROL_PLANE, condition=NEW_POD,
+    ),
+    _webhook(
+        "mpod-create-others", "mutate", "/mutate-pod", ("", "v1", "pods"), ["CREATE"], ["PodMutatingWebhook"],
+        namespace_selector=_NO_CONTROL_PLANE, condition=negated(NEW_POD), ignore=True,
     ),
     _webhook(
         "mpod-update", "mutate", "/mutate-pod", ("", "v1", "pods"), ["UPDATE"], ["PodMutatingWebhook"],
@@ -116,7 +131,11 @@ WEBHOOKS: Final[tuple[Webhook, ...]] = (
     ),
     _webhook(
         "vpod", "validate", "/validate-pod", ("", "v1", "pods"), ["CREATE", "UPDATE"], ["PodValidatingWebhook"],
-        namespace_selector=_NO_CONTROL_PLANE,
+        namespace_selector=_NO_CONTROL_PLANE, condition=CHANGED_POD,
+    ),
+    _webhook(
+        "vpod-others", "validate", "/validate-pod", ("", "v1", "pods"), ["CREATE", "UPDATE"], ["PodValidatingWebhook"],
+        namespace_selector=_NO_CONTROL_PLANE, condition=negated(CHANGED_POD), ignore=True,
     ),
     _webhook(
         "vpodbinding", "validate", "/validate-pod-binding", ("", "v1", "pods/binding"), ["CREATE"],
@@ -186,7 +205,6 @@ def configuration(
             "clientConfig": address.client_config(webhook.path, ca_bundle),
             "failurePolicy": webhook.failure_policy,
             "sideEffects": "None",
-            "timeoutSeconds": TIMEOUT_SECONDS,
             "rules": [
                 {
                     "apiGroups": [webhook.group],
@@ -201,6 +219,9 @@ def configuration(
             entry["namespaceSelector"] = copy.deepcopy(webhook.namespace_selector)
         if webhook.object_selector:
             entry["objectSelector"] = copy.deepcopy(webhook.object_selector)
+        if webhook.condition:
+            entry["matchConditions"] = [{"name": CONDITION, "expression": webhook.condition}]
+        entry["timeoutSeconds"] = webhook.timeout_seconds
         entries.append(entry)
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -210,7 +231,9 @@ def configuration(
     }
 
 
-def reconciled(present: JsonObject, options: Options, address: Address, ca_bundle: bytes) -> JsonObject | None:
+def reconciled(
+    present: JsonObject, options: Options, address: Address, ca_bundle: bytes, matched: Matched | None = None
+) -> JsonObject | None:
     """Return the corrected webhook configuration object, or None if `present` is correct.
 
     At the first call, the installed entries are saved in the annotation `template`. The result has those entries of
@@ -220,6 +243,11 @@ def reconciled(present: JsonObject, options: Options, address: Address, ca_bundl
     is on, and its entry was not installed, the entry is added. So `k8s/base/webhooks.yaml` contains the entries of the
     default gates only, and installing it again changes nothing.
 
+    What `matched_entries` adds is no part of the template, and no manifest owns it.
+
+    Args:
+        matched: Pods that profiles match now; None keeps those of the object, because this manager does not decide it.
+
     Raises:
         InvalidInput: The annotation `template` is not valid.
 
@@ -228,7 +256,8 @@ def reconciled(present: JsonObject, options: Options, address: Address, ca_bundl
     metadata = cast("JsonObject", present.get("metadata") or {})
     annotations = cast("JsonObject", metadata.get("annotations") or {})
     stored = annotations.get(TEMPLATE_ANNOTATION)
-    installed = cast("list[JsonObject]", present.get("webhooks") or [])
+    found = cast("list[JsonObject]", present.get("webhooks") or [])
+    installed = without_matched(found)
     template = _template(_entries(str(stored)) if stored is not None else [], installed)
     template += _added(present, template, options, address)
     kept = stored if stored is not None and _entries(str(stored)) == template else codec.encode(template).decode()
@@ -241,7 +270,7 @@ def reconciled(present: JsonObject, options: Options, address: Address, ca_bundl
     wanted: JsonObject = {
         **present,
         "metadata": {**metadata, "annotations": {**annotations, TEMPLATE_ANNOTATION: kept}},
-        "webhooks": entries,
+        "webhooks": with_matched(entries, matched_in(found) if matched is None else matched),
     }
     return None if wanted == present else wanted
 

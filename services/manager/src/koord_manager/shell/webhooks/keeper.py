@@ -29,6 +29,7 @@ from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
+from koord_manager.domain.admission.concerned import Matched
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.request import JsonObject
 from koord_manager.domain.admission.webhooks import reconciled
@@ -114,6 +115,7 @@ class Keeper:
     Args:
         api: Client of the API server, or None if there are only files.
         renewed: Called after each run with the bundle in use.
+        matched: Returns the expressions for pods that profiles match, or None if this manager does not decide them now.
     """
 
     def __init__(
@@ -125,12 +127,14 @@ class Keeper:
         now: Callable[[], datetime],
         renewed: Callable[[certificates.Bundle], None],
         logger: Logger,
+        matched: Callable[[], Matched | None] = lambda: None,
     ) -> None:
         self._environment = environment
         self._options = options
         self._api = api
         self._now = now
         self._renewed = renewed
+        self._matched = matched
         self._logger = logger
         self.bundle: certificates.Bundle | None = None
         self._changed = asyncio.Event()
@@ -162,6 +166,10 @@ class Keeper:
                         await asyncio.sleep(RETRY_SECONDS)
         except TimeoutError:
             raise NotKept(f"no certificate within {START_SECONDS:g} s: {reason}") from None
+
+    def wake(self) -> None:
+        """Bring everything up to date soon."""
+        self._changed.set()
 
     async def run(self) -> None:
         """Bring everything up to date every minute and after every change of one of the objects, until cancelled."""
@@ -203,9 +211,10 @@ class Keeper:
         self._renewed(bundle)
         if self._api is not None:
             address, ca = self._environment.address, bundle.ca_cert
+            matched = self._matched()
             for collection, name in self._configurations():
                 await self._keep_object(
-                    f"{collection}/{name}", lambda present: reconciled(present, self._options, address, ca)
+                    f"{collection}/{name}", lambda present: reconciled(present, self._options, address, ca, matched)
                 )
 
     async def _valid_bundle(self) -> certificates.Bundle:

@@ -29,6 +29,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from koord_manager.domain.admission.concerned import Matched, matched_pods
 from koord_manager.domain.admission.context.quota import Quota
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.quotas.pending_quotas import PendingQuotas
@@ -138,12 +139,14 @@ def add_webhooks(
     api: KeptApi | None,
     *,
     unready: Callable[[], str | None],
+    leads: Callable[[], bool],
     environment: WebhookEnvironment | None = None,
 ) -> Webhooks:
     """Add the webhook server to the service, as the last component, so that it is stopped first.
 
     Args:
         unready: Returns the reason why requests cannot be answered yet, or None if they can.
+        leads: Returns whether this manager leads. Only the leader writes which pods the profiles match.
         environment: Settings of the webhook server, or None to read the environment variables of the process.
     """
     settings = shell.settings
@@ -175,7 +178,21 @@ def add_webhooks(
         metrics.certificate_expiry.set(bundle.expires().timestamp())
         server.reload_certificate()
 
-    keeper = Keeper(environment, options, api, now=lambda: datetime.now(UTC), renewed=renewed, logger=shell.log)
+    def matched() -> Matched | None:
+        facts = view.admission
+        if not leads() or unready() is not None:
+            return None
+        return matched_pods(options, facts.profiles().all, facts.namespaces)
+
+    keeper = Keeper(
+        environment,
+        options,
+        api,
+        now=lambda: datetime.now(UTC),
+        renewed=renewed,
+        logger=shell.log,
+        matched=matched,
+    )
     served_with = {
         "http_host": settings.webhook_address,
         "http_port": environment.port,

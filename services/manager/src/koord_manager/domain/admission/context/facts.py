@@ -183,6 +183,11 @@ class Facts:
             self._profile_index = ProfileIndex(self._profiles)
         return self._profile_index
 
+    @property
+    def namespaces(self) -> Mapping[str, Mapping[str, str]]:
+        """Name of each existing namespace -> its labels."""
+        return self._namespaces
+
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
         """Return the labels of a namespace, or None if the namespace was never observed or was deleted."""
         return self._namespaces.get(name)
