@@ -54,6 +54,10 @@ def _replicas(service: str) -> Hole:
 
 
 IMAGE: Final = Hole(r"(?<=image: )koordstream:latest", "{{ .Values.image }}")
+CRITICAL: Final = Hole(
+    r"      priorityClassName: system-cluster-critical\n",
+    "      {{- if .Values.clusterCritical }}\n      priorityClassName: system-cluster-critical\n      {{- end }}\n",
+)
 LOG_SIZE: Final = Hole(r"(?<=--log-size=)2Gi", "{{ .Values.nats.logSize }}")
 _SERVERS: Final = r"(?: +- --server=nats-\d\.nats\.koordinator-system\.svc\n){3}"
 _EACH_SERVER: Final = """\
@@ -89,13 +93,14 @@ def _each_address(value: str) -> str:
 HOLES: Final[dict[str, tuple[Hole, ...]]] = {
     "base/manager.yaml": (
         IMAGE._replace(times=2),
+        CRITICAL,
         _replicas("manager"),
         Hole(r"(?<=args: \[)--replicas=3(?=, --log-size)", '"--replicas={{ .Values.nats.servers }}"'),
         LOG_SIZE,
         _resources("manager.resources"),
     ),
-    "base/scheduler.yaml": (IMAGE, _replicas("scheduler"), _resources("scheduler.resources")),
-    "base/descheduler.yaml": (IMAGE, _replicas("descheduler"), _resources("descheduler.resources")),
+    "base/scheduler.yaml": (IMAGE, CRITICAL, _replicas("scheduler"), _resources("scheduler.resources")),
+    "base/descheduler.yaml": (IMAGE, CRITICAL, _replicas("descheduler"), _resources("descheduler.resources")),
     "base/projector.yaml": (
         IMAGE,
         Hole(r"(?<=value: )postgres\.koordinator-system\.svc", _POSTGRES_HOST),
@@ -109,9 +114,10 @@ HOLES: Final[dict[str, tuple[Hole, ...]]] = {
         ),
         _resources("projector.resources"),
     ),
-    "base/issuer.yaml": (IMAGE, _replicas("issuer")),
-    "base/keys.yaml": (IMAGE, LOG_SIZE, Hole(_SERVERS, _EACH_SERVER), Hole(r"(?<=- --issuer\n)", _MIRROR)),
+    "base/issuer.yaml": (IMAGE, CRITICAL, _replicas("issuer")),
+    "base/keys.yaml": (IMAGE, CRITICAL, LOG_SIZE, Hole(_SERVERS, _EACH_SERVER), Hole(r"(?<=- --issuer\n)", _MIRROR)),
     "base/nats.yaml": (
+        CRITICAL,
         Hole(r"(?<=image: )nats:\S+", "{{ .Values.natsImage }}"),
         Hole(r"(?<=image: )natsio/\S+", "{{ .Values.natsReloaderImage }}"),
         Hole(r"(?<=\n  replicas: )3", "{{ .Values.nats.servers }}"),
