@@ -15,7 +15,7 @@ PYTEST := $(VENV)/bin/pytest
 EXIT ?=
 DEMO_FLAGS ?=
 
-.PHONY: help install setup demo up down test tests test-all test-everything test-compose compose-demo compose-down test-kubernetes test-runtime test-tools check compiled image chart bench audit docs lint format typecheck contracts schemas metrics clean
+.PHONY: help install setup demo up down test tests test-all test-everything test-compose compose-demo compose-down test-kubernetes test-runtime test-cluster cluster cluster-down cluster-tools test-tools check compiled image chart bench audit docs lint format typecheck contracts schemas metrics clean
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}'
@@ -85,7 +85,7 @@ tests: setup
 test-all: setup ## what `make test` leaves out: deep property tests, browser pages, long churn, upgrades, the compiled scheduler
 	@$(RUN_TESTS) --suite deep
 
-test-everything: test test-all test-compose test-runtime test-kubernetes ## every test; before a large change is called done
+test-everything: test test-all test-compose test-runtime test-kubernetes test-cluster ## every test; before a large change is called done
 
 # containerd 2 with its shim, and crictl. Without Go they are not built, and their tests say so.
 RUNTIME_TOOLS := $(CURDIR)/var/runtime-tools
@@ -133,7 +133,36 @@ KUBERNETES_BUILT := $(if $(shell command -v go),$(addprefix $(KUBERNETES_TOOLS)/
 test-kubernetes: setup $(KUBERNETES_BUILT) ## a real etcd, kube-apiserver and its companions, kubectl, Helm (root, go)
 	@$(PYTEST) -n 0 --suite kubernetes tests/kubernetes
 
-test-tools: $(RUNTIME_BUILT) $(KUBERNETES_BUILT) ## build the programs of test-runtime and test-kubernetes (go)
+# The rest of a node: kubelet and kube-proxy of the same Kubernetes, containerd 2 with ctr, CNI plugins, CoreDNS.
+CLUSTER_TOOLS := $(CURDIR)/var/cluster-tools
+CLUSTER_SOURCES := tests/cluster/tools/coredns
+CNI := github.com/containernetworking/plugins/plugins
+CONTAINERD := github.com/containerd/containerd/v2/cmd
+$(CLUSTER_TOOLS)/.built: $(wildcard $(KUBERNETES_SOURCES)/go.* $(RUNTIME_SOURCES)/go.* $(CLUSTER_SOURCES)/*)
+	@echo "==> building kubelet, kube-proxy, containerd 2, CNI plugins and CoreDNS, some seven minutes"
+	@export GOFLAGS=-mod=readonly CGO_ENABLED=0 && \
+		(cd $(KUBERNETES_SOURCES) && go build -trimpath -ldflags='-s -w $(GO_VERSION)' -o $(CLUSTER_TOOLS)/ \
+			k8s.io/kubernetes/cmd/kubelet k8s.io/kubernetes/cmd/kube-proxy) && \
+		(cd $(RUNTIME_SOURCES) && GOBIN=$(CLUSTER_TOOLS) go install -tags no_btrfs,no_devmapper,no_zfs \
+			$(CONTAINERD)/containerd $(CONTAINERD)/containerd-shim-runc-v2 $(CONTAINERD)/ctr && \
+			GOBIN=$(CLUSTER_TOOLS)/cni go install $(CNI)/main/bridge $(CNI)/main/loopback $(CNI)/ipam/host-local $(CNI)/meta/portmap) && \
+		(cd $(CLUSTER_SOURCES) && go build -trimpath -ldflags='-s -w' -o $(CLUSTER_TOOLS)/coredns .)
+	@touch $@
+
+CLUSTER_BUILT := $(if $(shell command -v go),$(CLUSTER_TOOLS)/.built $(addprefix $(KUBERNETES_TOOLS)/,.built kube-scheduler))
+cluster-tools: $(CLUSTER_BUILT) ## build the programs of `make cluster` (go)
+
+CLUSTER := PYTHONPATH=tests $(VENV)/bin/python -m support.cluster
+cluster: setup $(CLUSTER_BUILT) ## a real Kubernetes node on this machine, with Koordstream in pods (root, docker.io, debootstrap, runc, go)
+	@$(CLUSTER) up
+
+cluster-down: setup ## remove what `make cluster` started
+	@$(CLUSTER) down
+
+test-cluster: setup $(CLUSTER_BUILT) ## a day on such a cluster: install, colocate, restart what a node has, uninstall
+	@$(PYTEST) -n 0 --suite cluster tests/cluster
+
+test-tools: $(RUNTIME_BUILT) $(KUBERNETES_BUILT) $(CLUSTER_BUILT) ## build the programs of test-runtime, test-kubernetes and test-cluster (go)
 
 # The collector and Jaeger, whose images cannot be pulled. Without Go they are not built, and their test says so.
 COMPOSE_TOOLS := $(CURDIR)/var/compose-tools

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -87,20 +87,28 @@ def docker(*words: str, check: bool = True) -> str:
     return run("docker", *words, check=check).strip()
 
 
-def start_dockerd(folder: Path) -> subprocess.Popen[bytes] | None:
-    """Start dockerd unless one runs; return its process if it was started here."""
-    if subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0:
-        return None
+@contextmanager
+def running_dockerd(folder: Path, *flags: str) -> Generator[None]:
+    """Run dockerd with these flags inside the block, unless one answers already."""
+
+    def answers() -> bool:
+        return subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
+
+    if answers():
+        yield
+        return
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "dockerd.log").open("wb") as log:
-        daemon = subprocess.Popen(["dockerd", "--data-root", str(folder / "data")], stdout=log, stderr=log)
-    until_blocking(
-        lambda: subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0, "dockerd answers"
-    )
-    return daemon
+        daemon = subprocess.Popen(["dockerd", "--data-root", str(folder / "data"), *flags], stdout=log, stderr=log)
+    try:
+        until_blocking(answers, "dockerd answers")
+        yield
+    finally:
+        daemon.terminate()
+        daemon.wait()
 
 
-def ensure_images(folder: Path) -> None:
+def ensure_images(folder: Path, stand_ins: Sequence[str] = ("nats", "postgres")) -> None:
     """Build the image and the stand-ins; what exists from an earlier run is used again."""
     if not docker("images", "--quiet", BASE):
         root = folder / "base"
@@ -115,7 +123,7 @@ def ensure_images(folder: Path) -> None:
         shutil.rmtree(root)
     shutil.copytree(STAND_INS, folder / "stand_ins", dirs_exist_ok=True)
     shutil.copy(nats_server_binary(), folder / "stand_ins" / "nats-server")
-    for name in ("nats", "postgres"):
+    for name in stand_ins:
         run(
             *("docker", "build", "--network", "host", "--quiet", "--tag", f"koord-stand-in-{name}"),
             *("--file", f"{name}.Dockerfile", "."),
@@ -135,14 +143,9 @@ def ensure_images(folder: Path) -> None:
 def prepared_images() -> Generator[None]:
     """Run dockerd with the images inside the block, unless it runs already."""
     folder = ROOT / "var" / "compose-test"
-    daemon = start_dockerd(folder)
-    try:
+    with running_dockerd(folder):
         ensure_images(folder)
         yield
-    finally:
-        if daemon is not None:
-            daemon.terminate()
-            daemon.wait()
 
 
 def run_bytes(*words: str) -> bytes:
