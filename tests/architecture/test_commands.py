@@ -38,7 +38,7 @@ ELSEWHERE = (
     Elsewhere("make test-runtime", ".ci/run", "suite test-runtime", "it builds its programs, for minutes"),
     Elsewhere("make test-kubernetes", ".ci/run", "suite test-kubernetes", "it builds its programs, for minutes"),
     Elsewhere("make audit", ".ci/run", "timeout 5m .ci/audit", "it needs the network"),
-    Elsewhere("make docs", ".ci/run", "target docs", "it installs the tools of the site"),
+    Elsewhere("make docs", ".ci/run", "make docs >", "it installs the tools of the site"),
     Elsewhere("make compose-demo", COMPOSE, '["make", "compose-demo"]', "it needs the image"),
     Elsewhere("make compose-down", COMPOSE, '["make", "compose-down"]', "it needs the image"),
     Elsewhere("docker compose stop", COMPOSE, 'system("stop"', "it would end the system of the page"),
