@@ -1,5 +1,6 @@
 """Values that hooks missed: what the strategy proposes, how it ends, and what is told about it."""
 
+import json
 from typing import Any
 
 from koord_agent.domain.hooks.facts import HookRepairs, SetValue
@@ -7,17 +8,19 @@ from koord_agent.domain.kernel.cfs_bandwidth import BURST
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.metrics.series import Metrics, SeriesStore
 from koord_agent.domain.node.node_look import NodeLook
-from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json
+from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json, agent_pod_of_ledger
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.strategies.cpu_burst import CpuBurstStrategy
 from koord_agent.domain.strategies.cpu_burst_rules import QuotaStep, step_quota
-from koord_agent.domain.strategies.pod_resources import RENEW_AFTER_MS, PodResourcesStrategy
+from koord_agent.domain.strategies.pod_resources import RENEW_AFTER_MS, PodResourcesStrategy, batch_pod, batch_values
 from koord_agent.domain.strategies.strategy import CycleState
 from koord_agent.shell.node.protect import HostReadings
 from koord_agent.simulator.host import SimulatedFleet
 from koord_agent.simulator.nodes import SimulatedNode
+from koordcore.events.node_ledger import PodOnNode
 from koordcore.protocol import keys
 from koordcore.protocol.config import node_strategies
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
 
 HOST = SimulatedFleet([SimulatedNode(name="n", cpu_milli=8_000, memory_bytes=1 << 30)]).host("n")
 QUARTER = {"kubernetes.io/batch-cpu": "250", "kubernetes.io/batch-memory": "64Mi"}
@@ -162,3 +165,99 @@ def test_value_that_a_container_lacked_at_first_sight_is_told_once() -> None:
     assert repairs.facts(seen, [SetValue(quota, "BatchResource", "25000", "-1")]) == (), "a rule changed later"
     elsewhere = CgroupFile("kubepods/besteffort", "cpu.bvt_warp_ns")
     assert repairs.facts(seen, [SetValue(elsewhere, "CPUQOS", "0", "-1")]) == (), "not a pod"
+
+
+def batch(cpu_milli: int, memory_mib: int) -> dict[str, dict[str, str]]:
+    amounts = {"kubernetes.io/batch-cpu": str(cpu_milli), "kubernetes.io/batch-memory": f"{memory_mib}Mi"}
+    return {"requests": amounts, "limits": amounts}
+
+
+def batch_pod_of(*, init: list[dict[str, Any]] | None = None, **spec: Any) -> AgentPod:
+    """A best-effort pod with the container `main` (1 core, 256 MiB); the id of each container is its name."""
+    init = init or []
+    return agent_pod_from_json(
+        {
+            "metadata": {"uid": "u", "labels": {"koordinator.sh/qosClass": "BE"}},
+            "spec": {"containers": [{"name": "main", "resources": batch(1_000, 256)}], "initContainers": init, **spec},
+            "status": {
+                "phase": "Running",
+                "containerStatuses": [{"name": "main", "containerID": "containerd://main"}],
+                "initContainerStatuses": [
+                    {"name": each["name"], "containerID": f"containerd://{each['name']}"} for each in init
+                ],
+            },
+        }
+    )
+
+
+def quotas_and_memory(pod: AgentPod) -> dict[str, tuple[int, int]]:
+    """Directory below the pod ("" for the pod) -> quota in microseconds, memory limit in MiB."""
+    found = proposed(PodResourcesStrategy(batch=True, normalization=False), look(pod))
+    base = "besteffort/podu"
+    directories = {key.removeprefix(base).rpartition("/")[0].strip("/") for key in found}
+    return {
+        directory: (
+            int(found["/".join(filter(None, (base, directory, "cpu.cfs_quota_us")))]),
+            int(found["/".join(filter(None, (base, directory, "memory.limit_in_bytes")))]) // (1 << 20),
+        )
+        for directory in directories
+    }
+
+
+SIDECAR = {"name": "side", "restartPolicy": "Always", "resources": batch(500, 128)}
+
+
+def test_overhead_of_a_pod_in_a_virtual_machine_is_in_its_limits_and_its_containers_get_none() -> None:
+    pod = batch_pod_of(runtimeClassName="kata", overhead=batch(500, 512)["limits"])
+    assert quotas_and_memory(pod) == {"": (150_000, 768)}
+    variant = batch_pod_of(runtimeClassName="kata-qemu", overhead=batch(500, 512)["limits"])
+    assert quotas_and_memory(variant) == {"": (150_000, 768)}
+    assert pod.be_requests_milli == (1_000, 500)
+    other = batch_pod_of(runtimeClassName="katana")
+    assert quotas_and_memory(other) == {"": (100_000, 256), "main": (100_000, 256)}
+
+
+def test_sidecar_counts_in_the_limits_of_its_pod_and_has_its_own() -> None:
+    found = quotas_and_memory(batch_pod_of(init=[SIDECAR]))
+    assert found == {"": (150_000, 384), "main": (100_000, 256), "side": (50_000, 128)}
+
+
+def test_init_container_that_is_larger_than_the_containers_gets_what_it_needs() -> None:
+    init = {"name": "init", "resources": batch(200, 1_024)}
+    found = quotas_and_memory(batch_pod_of(init=[init]))
+    assert found == {"": (100_000, 1_024), "main": (100_000, 256), "init": (20_000, 1_024)}
+    after_sidecar = quotas_and_memory(batch_pod_of(init=[SIDECAR, init]))
+    assert after_sidecar[""] == (150_000, 1_152), "the sidecar runs while the init container runs (KEP-753)"
+
+
+def test_sidecar_without_a_limit_leaves_its_pod_without_one() -> None:
+    unlimited = {**SIDECAR, "resources": {"requests": batch(500, 128)["requests"]}}
+    assert quotas_and_memory(batch_pod_of(init=[unlimited]))[""][0] == -1
+    tree = proposed(PodResourcesStrategy(batch=True, normalization=False), look(batch_pod_of(init=[unlimited])))
+    assert tree["besteffort/podu/memory.limit_in_bytes"] == "-1"
+    assert tree["besteffort/podu/side/cpu.cfs_quota_us"] == "-1"
+
+
+def test_hook_knows_the_overhead_and_sidecars_that_the_annotation_lacks() -> None:
+    annotation = {keys.EXTENDED_RESOURCE_SPEC: json.dumps({"containers": {"main": batch(1_000, 256)}})}
+    listed = batch_pod_of(init=[SIDECAR], overhead=batch(500, 512)["limits"])
+    ledger = agent_pod_of_ledger(
+        PodOnNode(
+            uid="u",
+            namespace="d",
+            name="p",
+            qos="BE",
+            kube_qos="BestEffort",
+            priority_class="koord-batch",
+            requests={name: listed.requests[name] for name in (BATCH_CPU, BATCH_MEMORY)},
+            limits={name: listed.limits[name] for name in (BATCH_CPU, BATCH_MEMORY)},
+        )
+    )
+    for known, of_side in ((listed, (512, 50_000)), (ledger, None), (None, None)):
+        found = batch_pod(known, annotation)
+        assert found is not None
+        values = batch_values(found.of_pod)
+        expected = (1_024, 100_000, 256) if known is None else (2_048, 200_000, 896)
+        assert (values.cpu_shares, values.cfs_quota_us, values.memory_limit_bytes >> 20) == expected
+        side = found.containers.get("side")
+        assert (None if side is None else (batch_values(side).cpu_shares, batch_values(side).cfs_quota_us)) == of_side

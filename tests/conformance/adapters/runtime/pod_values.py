@@ -9,12 +9,11 @@ from koord_agent.domain.hooks.resctrl import group_name, pod_schemata
 from koord_agent.domain.node.pods import agent_pod_from_json
 from koord_agent.domain.strategies import cpuset
 from koord_agent.domain.strategies.pod_resources import (
-    batch_containers,
-    container_batch_values,
+    batch_pod,
+    batch_values,
     is_suppressed_by_quota,
     normalization_ratio,
     normalized_quota_us,
-    pod_batch_values,
 )
 from koordcore.protocol.keys import QOS_CLASS
 from koordcore.protocol.qos import KubeQos, QosClass
@@ -48,18 +47,16 @@ def batchresource_hook(given: dict[str, Json]) -> dict[str, Json]:
     nothing = {"cpu_shares": None, "cfs_quota_us": None, "memory_limit_bytes": None}
     if given["labels"].get(QOS_CLASS) != QosClass.BE:
         return nothing
-    containers = agent_pod_from_json({"metadata": {}, **given["pod"]}).containers if "pod" in given else ()
-    found = batch_containers(containers, given["annotations"])
+    pod = agent_pod_from_json({"metadata": {}, **given["pod"]}) if "pod" in given else None
+    found = batch_pod(pod, given["annotations"])
     ratio = normalization_ratio(given.get("node_annotations", {}))
     by_quota = is_suppressed_by_quota(given.get("resource_threshold", {}))
     if found is None:
         return nothing
-    if given["level"] == "pod":
-        values = pod_batch_values(found, ratio=ratio, is_suppressed_by_quota=by_quota)
-    elif given["container_name"] in found:
-        values = container_batch_values(found[given["container_name"]], ratio=ratio, is_suppressed_by_quota=by_quota)
-    else:
+    amounts = found.of_pod if given["level"] == "pod" else found.containers.get(given["container_name"])
+    if amounts is None:
         return nothing
+    values = batch_values(amounts, ratio=ratio, is_suppressed_by_quota=by_quota)
     return {
         "cpu_shares": values.cpu_shares,
         "cfs_quota_us": values.cfs_quota_us,

@@ -32,6 +32,7 @@ AGENT_ANNOTATIONS = (
     keys.EVICTION_POLICY,
     keys.EVICTION_PRIORITY,
     keys.RESCTRL,
+    keys.CONFIG_MIRROR,
 )
 
 

@@ -109,6 +109,7 @@ GANG_NETWORK_TOPOLOGY_SPEC: Final = "gang.scheduling.koordinator.sh/network-topo
 POD_ARBITRATING: Final = "descheduler.koordinator.sh/pod-arbitrating"
 DESCHEDULER_EVICT: Final = "descheduler.alpha.kubernetes.io/evict"
 PREFER_NO_EVICTION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
+CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"  # UID that the kubelet gave to the static pod of this mirror
 POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 PREDICATE_TIME: Final = "predicate-time"
 HUAWEI_NPU_CORE: Final = "huawei.com/npu-core"

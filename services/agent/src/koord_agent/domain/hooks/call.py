@@ -148,7 +148,7 @@ class HookRules:
     options: HookOptions = field(default_factory=HookOptions)
     devices: DeviceFiles = NO_DEVICES
     resctrl: ResctrlMachine | None = None  # Caches of the machine. None without resctrl.
-    # UID -> pod, for the pods that the agent knows.
+    # UID in the requests of the kubelet -> pod, for the pods that the agent knows.
     pods: Mapping[str, AgentPod] = field(default_factory=dict[str, AgentPod])
 
 
@@ -160,7 +160,7 @@ def rules_of_look(look: NodeLook, machine: HookRules) -> HookRules:
         cpuset=cpuset_rule_of(look.pools, look.annotations, is_static=look.kubelet_static),
         ratio=normalization_ratio(look.annotations),
         be_unlimited=is_suppressed_by_quota(look.section("resourceUsedThresholdWithBE"), look.cpu_count),
-        pods=look.by_uid,
+        pods=look.by_cgroup_uid,
     )
 
 

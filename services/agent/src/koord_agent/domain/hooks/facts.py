@@ -32,17 +32,17 @@ _OF_THE_SERVER: Final = "nats-"
 
 
 def facts_of(
-    call: HookCall, result: StageResult, policy: FailurePolicy
+    call: HookCall, result: StageResult, policy: FailurePolicy, *, uid: str
 ) -> tuple[ContainerHookApplied | ContainerHookFailed, ...]:
     """Return the facts of a call: one for each plug-in that failed, and one if the pod or container changed.
 
     A value that could not be decided (`HookValues.problem`) counts as a change, with the problem as its reason. If the
-    call as a whole failed, the pod or container did not change.
+    call as a whole failed, the pod or container did not change. `uid` is that of the pod in the log.
     """
     pod, container = call.pod, "" if call.container is None else call.container.name
     facts: list[ContainerHookApplied | ContainerHookFailed] = [
         ContainerHookFailed(
-            uid=pod.uid,
+            uid=uid,
             namespace=pod.namespace,
             pod=pod.name,
             container=container,
@@ -59,7 +59,7 @@ def facts_of(
     if changed or (result.values.problem and not result.failed):
         facts.append(
             ContainerHookApplied(
-                uid=pod.uid,
+                uid=uid,
                 namespace=pod.namespace,
                 pod=pod.name,
                 container=container,

@@ -24,12 +24,7 @@ from koord_agent.domain.hooks.call import NOTHING, HookCall, HookRules, HookValu
 from koord_agent.domain.hooks.resctrl import group_name, pod_schemata
 from koord_agent.domain.strategies.cpuset import container_cpuset, owned_quota_us
 from koord_agent.domain.strategies.group_identity import pod_bvt
-from koord_agent.domain.strategies.pod_resources import (
-    batch_containers,
-    container_batch_values,
-    normalized_quota_us,
-    pod_batch_values,
-)
+from koord_agent.domain.strategies.pod_resources import batch_pod, batch_values, normalized_quota_us
 
 Decide = Callable[[HookCall, HookRules], HookValues]
 """Returns what a plug-in sets. Raises InvalidInput if it fails; then it sets nothing."""
@@ -49,17 +44,13 @@ class HookPlugin:
 def _batch_resource(call: HookCall, rules: HookRules) -> HookValues:
     if call.pod.qos_label != QosClass.BE:
         return NOTHING
-    known = rules.pods.get(call.pod.uid) if call.mode is Mode.RECONCILER else None
-    batch = batch_containers(() if known is None else known.containers, call.pod.annotations)
+    batch = batch_pod(rules.pods.get(call.pod.uid), call.pod.annotations)
     if batch is None:
         return NOTHING
-    if call.container is None:
-        found = pod_batch_values(batch, ratio=rules.ratio, is_suppressed_by_quota=rules.be_unlimited)
-    elif call.container.name in batch:
-        one = batch[call.container.name]
-        found = container_batch_values(one, ratio=rules.ratio, is_suppressed_by_quota=rules.be_unlimited)
-    else:
+    amounts = batch.of_pod if call.container is None else batch.containers.get(call.container.name)
+    if amounts is None:
         return NOTHING
+    found = batch_values(amounts, ratio=rules.ratio, is_suppressed_by_quota=rules.be_unlimited)
     return HookValues(
         cpu_shares=found.cpu_shares, cfs_quota_us=found.cfs_quota_us, memory_limit_bytes=found.memory_limit_bytes
     )

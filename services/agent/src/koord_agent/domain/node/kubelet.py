@@ -35,7 +35,7 @@ _SCOPES: Final = {"container": "ContainerLevel", "pod": "PodLevel"}
 STALE_MS = 60_000
 """Age of the last list above which pods that only the kubelet knows are frozen."""
 CpuEntries = Mapping[str, Mapping[str, str]]
-"""Pod UID -> container -> CPU list."""
+"""UID of a pod, as the kubelet has it -> container -> CPU list."""
 
 
 class KubeletConfiguration(msgspec.Struct, frozen=True, rename="camel"):
@@ -137,7 +137,7 @@ def kubelet_allocations(
 
     Pods labelled LS or BE, pods with CPUs of Koordinator, and invalid lists are skipped (agent spec, 4.7 (1)).
     """
-    known = {pod.uid: pod for pod in pods}
+    known = {pod.cgroup_uid: pod for pod in pods}
     found: list[KubeletAllocation] = []
     taken: set[int] = set()
     for uid in sorted(entries):
@@ -154,7 +154,7 @@ def kubelet_allocations(
             taken |= cpus
             found.append(
                 KubeletAllocation(
-                    uid=uid,
+                    uid=pod.uid if pod is not None else uid,
                     cpuset=format_cpuset(cpus),
                     managed_by_kubelet=True,
                     namespace=pod.namespace if pod is not None else "",
@@ -244,7 +244,8 @@ class HeldByPod:
 
 
 def pinned_cpus(of_file: CpuEntries, held: Sequence[HeldByPod], pods: Iterable[AgentPod]) -> CpuEntries:
-    """Merge the exclusive CPUs of both sources: UID of a pod -> container -> CPU list. The socket takes precedence.
+    """Merge the exclusive CPUs of both sources: the kubelet's UID of a pod -> container -> CPU list. The socket takes
+    precedence.
 
     `pods` give names their UIDs: of several pods with one name, the newest that is not terminating. Unknown pods of the
     socket are left out; `unknown_pods` returns them.
@@ -255,7 +256,7 @@ def pinned_cpus(of_file: CpuEntries, held: Sequence[HeldByPod], pods: Iterable[A
         pod = by_name.get((one.namespace, one.name))
         if pod is not None and one.cpus:
             cpus = {container: format_cpuset(found) for container, found in one.cpus.items()}
-            merged[pod.uid] = {**merged.get(pod.uid, {}), **cpus}
+            merged[pod.cgroup_uid] = {**merged.get(pod.cgroup_uid, {}), **cpus}
     return merged
 
 

@@ -66,23 +66,32 @@ class NodeLook:
     def by_uid(self) -> Mapping[str, AgentPod]:
         return {pod.uid: pod for pod in self.pods}
 
+    @cached_property
+    def by_cgroup_uid(self) -> Mapping[str, AgentPod]:
+        """Pods by the UID that the kubelet and the container runtime have of them."""
+        return {pod.cgroup_uid: pod for pod in self.pods}
+
     def pod_directory(self, pod: AgentPod) -> str:
-        return self.layout.pod_directory(pod.kube_qos, pod.uid)
+        return self.layout.pod_directory(pod.kube_qos, pod.cgroup_uid)
 
     def has_same_pods(self, pods: Sequence[AgentPod]) -> bool:
         """Whether its pods are these objects, in this order. Pods that did not change are kept from cycle to cycle."""
         return len(pods) == len(self.pods) and all(old is new for old, new in zip(pods, self.pods, strict=True))
 
     def created_containers(self, pod: AgentPod) -> Iterator[tuple[AgentContainer, str]]:
-        """Containers that exist, with their directories. Those of an unknown runtime are left out."""
-        for container in pod.containers:
-            if container.container_id:
-                try:
-                    directory = self.container_directory(pod, container.container_id)
-                except UnknownContainerId:
-                    continue
-                yield container, directory
+        """Containers that exist, with their directories, ephemeral ones last. Those of an unknown runtime are left out.
+
+        None if they run in a virtual machine: the node has no cgroups of them.
+        """
+        if pod.is_in_vm:
+            return
+        for container in pod.created:
+            try:
+                directory = self.container_directory(pod, container.container_id)
+            except UnknownContainerId:
+                continue
+            yield container, directory
 
     def container_directory(self, pod: AgentPod, container_id: str) -> str:
         """Raises UnknownContainerId: The runtime in the id is unknown."""
-        return self.layout.container_directory(pod.kube_qos, pod.uid, container_id)
+        return self.layout.container_directory(pod.kube_qos, pod.cgroup_uid, container_id)

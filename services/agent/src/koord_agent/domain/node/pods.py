@@ -3,13 +3,15 @@
 A pod object is parsed once, so no cycle parses quantities or labels again.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
+from typing import Final
 
 import msgspec
 from koordcore.events.node_ledger import USAGE_PROFILE, PodDetails, PodOnNode
+from koordcore.protocol import keys
 from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.annotations.node import agent_reserved, node_reservation
 from koordcore.protocol.objects import Container, Pod, ResourceRequirements, pod_from_json, without_nulls
@@ -22,7 +24,11 @@ from koordcore.values.allocation import NOTHING, Allocation
 from koordcore.values.cpuset import CpuSet
 from koordcore.values.quantity import ZERO, Quantity, parse_value
 from koordcore.values.resources import Amounts, parse_amounts
-from msgspec.structs import replace
+
+FINISHED: Final = frozenset({"Succeeded", "Failed"})
+"""Phases of a pod none of whose containers runs or will run again."""
+VM_RUNTIME_CLASS: Final = "kata"
+"""Name of the runtime class whose handler is a virtual machine, and beginning of the names of its variants."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +68,23 @@ class _Status(msgspec.Struct, rename="camel"):
     pod_ips: list[_Address] = msgspec.field(default_factory=list[_Address], name="podIPs")
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []
+    ephemeral_container_statuses: list[ContainerStatus] = []
 
 
-class _PodOfKubelet(msgspec.Struct):
+class _Spec(msgspec.Struct, rename="camel"):
+    runtime_class_name: str = ""
+
+
+class PodOfKubelet(msgspec.Struct):
     """Fields of a pod object that the log does not contain."""
 
+    spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
+
+    @property
+    def statuses(self) -> dict[str, ContainerStatus]:
+        """By the name of the container or init container. No two of a pod have the same name."""
+        return {each.name: each for each in (*self.status.container_statuses, *self.status.init_container_statuses)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,12 +112,19 @@ class AgentPod:
     qos: str  # QoS class, with its default
     priority: str  # Priority class, with its default
     requests: Amounts = field(hash=False)  # Requests: milli-cores for cpu and batch-cpu, bytes for memory
-    # batch-cpu requests of the containers in milli-cores, if the pod has the label BE; else empty.
+    # batch-cpu requests of containers, sidecars and overhead in milli-cores, if the pod has the label BE; else empty.
     be_requests_milli: tuple[int, ...]
     cpuset: CpuSet  # CPUs that it owns exclusively; empty if none
     usage_profile: str  # Text of the simulation annotation; "" without it
     # Containers in the order of the pod's spec, init containers last; empty if only the ledger knows the pod.
     containers: tuple[AgentContainer, ...] = ()
+    # Ephemeral containers with a status. They have no resources, and no amount of the pod counts them.
+    ephemeral: tuple[AgentContainer, ...] = ()
+    # spec.overhead, in the units of requests; empty if only the ledger knows the pod, whose amounts contain it.
+    overhead: Amounts = field(default_factory=dict[str, int], hash=False)
+    runtime_class: str = ""  # spec.runtimeClassName; "" without one, or if only the ledger knows the pod
+    # UID that the kubelet gave to a static pod, if `uid` is that of its mirror in the API server; else "".
+    static_uid: str = ""
     # Limits of the whole pod, in the units of requests; an absent limit means unlimited.
     limits: Amounts = field(default_factory=dict[str, int], hash=False)
     spec_priority: int | None = None  # spec.priority; None if not set
@@ -121,6 +145,26 @@ class AgentPod:
     def is_active(self) -> bool:
         """Pending or Running."""
         return self.phase in ("Pending", "Running")
+
+    @cached_property
+    def is_finished(self) -> bool:
+        """Succeeded or Failed. Such a pod requests nothing. A pod without a phase is not finished."""
+        return self.phase in FINISHED
+
+    @cached_property
+    def is_in_vm(self) -> bool:
+        """Whether its containers run in a virtual machine, so that they have no cgroups of their own on the node."""
+        return self.runtime_class == VM_RUNTIME_CLASS or self.runtime_class.startswith(f"{VM_RUNTIME_CLASS}-")
+
+    @cached_property
+    def created(self) -> tuple[AgentContainer, ...]:
+        """The containers that were created, ephemeral ones last."""
+        return tuple(each for each in (*self.containers, *self.ephemeral) if each.container_id)
+
+    @cached_property
+    def cgroup_uid(self) -> str:
+        """UID in the name of its cgroup directory."""
+        return self.static_uid or self.uid
 
     @cached_property
     def is_best_effort(self) -> bool:
@@ -163,14 +207,16 @@ def agent_pod_from_json(raw: object) -> AgentPod:
         codec.DecodeError: A field has a wrong type.
         InvalidInput: A quantity is invalid.
     """
-    status = codec.convert(without_nulls(raw), _PodOfKubelet).status
-    statuses = (*status.container_statuses, *status.init_container_statuses)
-    return agent_pod(pod_from_json(raw), statuses, tuple(address.ip for address in status.pod_ips))
+    return agent_pod(pod_from_json(raw), codec.convert(without_nulls(raw), PodOfKubelet))
 
 
-def agent_pod(pod: Pod, statuses: Sequence[ContainerStatus] = (), ips: tuple[str, ...] = ()) -> AgentPod:
+def agent_pod(pod: Pod, of_kubelet: PodOfKubelet | None = None) -> AgentPod:
     """Raises InvalidInput: A quantity is invalid. Admission refuses such pods."""
-    pod = _with_limits_in_force(pod, {one.name: one.resources for one in statuses if one.resources is not None})
+    of_kubelet = of_kubelet or PodOfKubelet()
+    status, statuses = of_kubelet.status, of_kubelet.statuses
+    pod = _with_limits_in_force(
+        pod, {name: one.resources for name, one in statuses.items() if one.resources is not None}
+    )
     label = qos_raw(pod)
     return AgentPod(
         uid=pod.metadata.uid,
@@ -185,6 +231,9 @@ def agent_pod(pod: Pod, statuses: Sequence[ContainerStatus] = (), ips: tuple[str
         cpuset=allocation_of(pod.metadata.annotations).cpus,
         usage_profile=pod.metadata.annotations.get(USAGE_PROFILE, ""),
         containers=_containers(pod, statuses),
+        ephemeral=tuple(map(_created, status.ephemeral_container_statuses)),
+        overhead=parse_amounts(pod.spec.overhead),
+        runtime_class=of_kubelet.spec.runtime_class_name,
         limits=pod_limits(pod),
         spec_priority=pod.spec.priority,
         priority_value=priority_value(pod),
@@ -192,7 +241,7 @@ def agent_pod(pod: Pod, statuses: Sequence[ContainerStatus] = (), ips: tuple[str
         created_ms=_milliseconds(pod.metadata.creation_timestamp),
         is_terminating=pod.metadata.deletion_timestamp is not None,
         owner=next((f"{o.kind}/{o.name}" for o in pod.metadata.owner_references if o.controller), ""),
-        ips=ips,
+        ips=tuple(address.ip for address in status.pod_ips),
         is_on_host_network=pod.spec.host_network,
         labels=pod.metadata.labels,
         annotations=pod.metadata.annotations,
@@ -211,31 +260,34 @@ def _with_limits_in_force(pod: Pod, in_force: Mapping[str, ResourceRequirements]
             return container
         limits = {name: limit for name, limit in container.resources.limits.items() if name not in (CPU, MEMORY)}
         limits.update((name, found.limits[name]) for name in (CPU, MEMORY) if name in found.limits)
-        return replace(container, resources=replace(container.resources, limits=limits))
+        return msgspec.structs.replace(container, resources=msgspec.structs.replace(container.resources, limits=limits))
 
     if not in_force:
         return pod
     containers, inits = map(actual, pod.spec.containers), map(actual, pod.spec.init_containers)
-    return replace(pod, spec=replace(pod.spec, containers=list(containers), init_containers=list(inits)))
+    return msgspec.structs.replace(
+        pod, spec=msgspec.structs.replace(pod.spec, containers=list(containers), init_containers=list(inits))
+    )
 
 
-def _containers(pod: Pod, statuses: Sequence[ContainerStatus]) -> tuple[AgentContainer, ...]:
-    by_name = {status.name: status for status in statuses}
-
+def _containers(pod: Pod, statuses: Mapping[str, ContainerStatus]) -> tuple[AgentContainer, ...]:
     def seen(container: Container, *, is_init: bool) -> AgentContainer:
-        status = by_name.get(container.name)
-        return AgentContainer(
-            name=container.name,
-            container_id=status.container_id if status is not None else "",
+        return replace(
+            _created(statuses.get(container.name) or ContainerStatus(name=container.name)),
             requests=parse_amounts(container.resources.requests),
             limits=parse_amounts(container.resources.limits),
             is_init=is_init,
             is_sidecar=is_init and is_sidecar(container),
-            is_running=status is not None and status.state.running is not None,
         )
 
     running = (seen(container, is_init=False) for container in pod.spec.containers)
     return (*running, *(seen(container, is_init=True) for container in pod.spec.init_containers))
+
+
+def _created(status: ContainerStatus) -> AgentContainer:
+    return AgentContainer(
+        name=status.name, container_id=status.container_id, is_running=status.state.running is not None
+    )
 
 
 def _milliseconds(rfc3339: str | None) -> int | None:
@@ -247,7 +299,8 @@ def _milliseconds(rfc3339: str | None) -> int | None:
 
 def _batch_cpu_requests(pod: Pod) -> tuple[int, ...]:
     running = [*pod.spec.containers, *(c for c in pod.spec.init_containers if is_sidecar(c))]
-    requests = (container.resources.requests.get(BATCH_CPU) for container in running)
+    listed = (*(container.resources.requests for container in running), pod.spec.overhead)
+    requests = (amounts.get(BATCH_CPU) for amounts in listed)
     return tuple(parse_value(request) for request in requests if request is not None)
 
 
@@ -271,6 +324,7 @@ def agent_pod_of_ledger(entry: PodOnNode, details: PodDetails | None = None) -> 
         be_requests_milli=(batch_cpu,) if batch_cpu else (),
         cpuset=entry.allocation.cpus,
         allocation=entry.allocation,
+        static_uid=known.annotations.get(keys.CONFIG_MIRROR, ""),
         usage_profile=known.usage_profile,
         limits=entry.limits,
         spec_priority=entry.priority,
@@ -278,6 +332,26 @@ def agent_pod_of_ledger(entry: PodOnNode, details: PodDetails | None = None) -> 
         labels=known.labels,
         annotations=known.annotations,
     )
+
+
+def pods_of_node(placed: Mapping[str, AgentPod], listed: Mapping[str, AgentPod]) -> dict[str, AgentPod]:
+    """UID -> pod, of the pods of the log (`placed`) and of the kubelet (`listed`). The kubelet's object takes
+    precedence.
+
+    A static pod of the kubelet and its mirror in the log are one pod, with the UID of the mirror. Pods that the kubelet
+    knows as finished are left out: nothing of them runs or is requested. Mirrors that the kubelet does not confirm
+    come last, because anybody who may create pods can write their annotation.
+    """
+    mirrors = {(pod.static_uid, pod.namespace, pod.name): uid for uid, pod in placed.items() if pod.static_uid}
+    found = dict(placed)
+    for uid, pod in listed.items():
+        mirror = mirrors.pop((uid, pod.namespace, pod.name), None)
+        if mirror is None:
+            found[uid] = pod
+        else:
+            found[mirror] = replace(pod, uid=mirror, static_uid=uid)
+    unconfirmed = {uid: found.pop(uid) for uid in mirrors.values()}
+    return {uid: pod for uid, pod in (*found.items(), *unconfirmed.items()) if not pod.is_finished}
 
 
 def _default_priority(name: str) -> int:

@@ -30,7 +30,6 @@ SYSTEM: Final = "__node-sys__"
 CLASSES: Final = (*(str(band) for band in PriorityBand), "")
 """Priority classes that have a model; "" stands for pods without class."""
 TRAINING_WINDOW_MS: Final = 60_000
-FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
 def class_uid(priority_class: str) -> str:
@@ -171,7 +170,7 @@ class PeakPredictor:
 
     def _counted(self, pod: AgentPod, now: float) -> reclaimable.ProdPod:
         """A young or finished pod has no prediction."""
-        age_seconds, is_over = self._age(pod, now), pod.is_terminating or pod.phase in FINISHED
+        age_seconds, is_over = self._age(pod, now), pod.is_terminating or pod.is_finished
         return reclaimable.ProdPod(
             request=Peak(cpu_milli=pod.requests.get(CPU, 0), memory_bytes=pod.requests.get(MEMORY, 0)),
             age_seconds=age_seconds,

@@ -170,15 +170,12 @@ def _resource(pod: AgentPod) -> str:
 
 
 def _containers(pod: AgentPod) -> tuple[AgentContainer, ...]:
-    return tuple(container for container in pod.containers if not container.is_init)
+    """Those that run as long as the pod."""
+    return tuple(container for container in pod.containers if container.is_sidecar or not container.is_init)
 
 
 def _requested(pod: AgentPod) -> int:
-    """Without known containers, the request of the pod."""
-    resource = _resource(pod)
-    if not pod.containers:
-        return pod.requests.get(resource, 0)
-    return sum(container.requests.get(resource, 0) for container in _containers(pod))
+    return pod.requests.get(_resource(pod), 0)
 
 
 def _pod_values(pod: AgentPod, settings: MemoryQos, allocatable_bytes: int, page_size: int) -> PodMemory:
@@ -242,18 +239,13 @@ def _page_cache(pod: AgentPod, settings: MemoryQos) -> Values:
 
 
 def _page_cache_base(pod: AgentPod) -> int:
-    """Sum of the memory limits of a pod's containers in bytes; -1 if the pod is unlimited.
+    """Memory limit of a pod in bytes; -1 if the pod is unlimited.
 
     A pod with label BE is unlimited unless all its containers have a limit.
     """
     resource = _resource(pod)
-    if not pod.containers:
-        return pod.limits.get(resource, UNLIMITED)
-    limits = [container.limits.get(resource) for container in _containers(pod)]
-    known = [limit for limit in limits if limit is not None]
-    if not known or (resource == BATCH_MEMORY and len(known) < len(limits)):
-        return UNLIMITED
-    return sum(known)
+    is_limited = resource != BATCH_MEMORY or all(resource in container.limits for container in _containers(pod))
+    return pod.limits.get(resource, UNLIMITED) if is_limited else UNLIMITED
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ BatchResource). Vectors: cpunormalization_hook, batchresource_hook.
 
 import math
 import posixpath
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +29,7 @@ from koord_agent.domain.gate_names import BATCH_RESOURCE, CPU_NORMALIZATION
 from koord_agent.domain.kernel.cfs_bandwidth import MIN_QUOTA_US, QUOTA, UNLIMITED
 from koord_agent.domain.kernel.cgroup_files import SHARES, milli_to_quota_us, milli_to_shares
 from koord_agent.domain.node.node_look import NodeLook
-from koord_agent.domain.node.pods import AgentContainer, AgentPod
+from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.node.policies import CFS_QUOTA_POLICY
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
 from koord_agent.domain.strategies.be_cpuset import cannot_shrink
@@ -105,21 +106,49 @@ class _ExtendedSpec(msgspec.Struct):
     containers: dict[str, _Resources] | None = None
 
 
-def batch_containers(
-    containers: Iterable[AgentContainer], annotations: Mapping[str, str]
-) -> dict[str, BatchContainer] | None:
-    """By container name; None if the pod has no batch resources.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPod:
+    """Batch resources of a pod and, by name, of its containers, init containers and sidecars that have any."""
 
-    Batch resources in the spec take precedence over the annotation extended-resource-spec; an invalid one counts as
-    absent. `containers` is empty if unknown.
+    of_pod: BatchContainer
+    containers: Mapping[str, BatchContainer]
+
+
+def batch_pod(pod: AgentPod | None, annotations: Mapping[str, str]) -> BatchPod | None:
+    """Return the batch resources of a pod; None if it has none.
+
+    The amounts of the pod are those that the kubelet computes for its cgroup:
+
+        overhead + max( containers + sidecars, max over init containers i of (i + sidecars before i) )
+
+    If a container with batch resources has no limit for CPU (or memory), the pod has none for it, either.
+
+    Args:
+        pod: The pod as the kubelet or the node's ledger has it; None if unknown. Its containers take precedence over
+            the annotation.
+        annotations: Those that the container runtime got. Of the batch resources, the annotation extended-resource-spec
+            has only those of ordinary containers; an invalid one counts as absent. If only the ledger knows the pod,
+            its amounts there count if they are larger.
     """
     of_spec = {
         one.name: BatchContainer(requests=_batch(one.requests), limits=_batch(one.limits))
-        for one in containers
-        if not one.is_init and (_batch(one.requests) or _batch(one.limits))
+        for one in (() if pod is None else pod.containers)
+        if _batch(one.requests) or _batch(one.limits)
     }
-    if of_spec:
-        return of_spec
+    containers = of_spec or _of_annotation(annotations)
+    if containers is None:
+        return None
+    requests, limits = ({}, {}) if pod is None else (_batch(pod.requests), _batch(pod.limits))
+    if not of_spec:
+        listed = tuple(containers.values())
+        requests = _largest(requests, (one.requests for one in listed))
+        limits = _largest(limits, (one.limits for one in listed))
+    is_limited = {name: all(one.limits.get(name, 0) > 0 for one in containers.values()) for name in limits}
+    limits = {name: amount for name, amount in limits.items() if is_limited[name]}
+    return BatchPod(of_pod=BatchContainer(requests=requests, limits=limits), containers=containers)
+
+
+def _of_annotation(annotations: Mapping[str, str]) -> dict[str, BatchContainer] | None:
     text = annotations.get(keys.EXTENDED_RESOURCE_SPEC)
     try:
         listed = decode(text, _ExtendedSpec).containers if text else None
@@ -133,34 +162,34 @@ def batch_containers(
         return None
 
 
-def pod_batch_values(
-    containers: Mapping[str, BatchContainer], *, ratio: float | None = None, is_suppressed_by_quota: bool = False
-) -> BatchValues:
-    """Sums over the containers. If one has no limit for CPU (or memory), the pod has none for it, either.
+def _largest(amounts: Amounts, containers: Iterable[Amounts]) -> Amounts:
+    """Per resource, the larger of an amount and the sum over containers, in which a negative amount counts as 0."""
+    summed: Counter[str] = Counter()
+    for container in containers:
+        summed.update({name: max(amount, 0) for name, amount in container.items()})
+    return {name: max(summed[name], amounts.get(name, 0)) for name in summed.keys() | amounts.keys()}
 
-    If CPU suppression limits the best-effort class by its quota, the quota of pods is unlimited.
+
+def batch_values(
+    batch: BatchContainer, *, ratio: float | None = None, is_suppressed_by_quota: bool = False
+) -> BatchValues:
+    """Return the values of a pod or container. A missing limit gives -1, a missing request the least shares.
+
+    If CPU suppression limits the best-effort class by its quota, the quota is unlimited.
     """
-    listed = tuple(containers.values())
-    shares = milli_to_shares(sum(max(one.requests.get(BATCH_CPU, 0), 0) for one in listed))
-    quota = milli_to_quota_us(_sum(listed, BATCH_CPU))
-    memory = _sum(listed, BATCH_MEMORY)
-    return _batch_values(shares, quota, memory, ratio, is_suppressed_by_quota=is_suppressed_by_quota)
-
-
-def container_batch_values(
-    container: BatchContainer, *, ratio: float | None = None, is_suppressed_by_quota: bool = False
-) -> BatchValues:
-    """A missing limit gives -1, a missing request the least shares. The quota as for `pod_batch_values`."""
-    quota = milli_to_quota_us(container.limits.get(BATCH_CPU, 0))
-    memory = container.limits.get(BATCH_MEMORY, 0)
-    shares = milli_to_shares(container.requests.get(BATCH_CPU, 0))
-    return _batch_values(shares, quota, memory, ratio, is_suppressed_by_quota=is_suppressed_by_quota)
+    quota = milli_to_quota_us(batch.limits.get(BATCH_CPU, 0))
+    memory = batch.limits.get(BATCH_MEMORY, 0)
+    return BatchValues(
+        cpu_shares=milli_to_shares(batch.requests.get(BATCH_CPU, 0)),
+        cfs_quota_us=UNLIMITED if is_suppressed_by_quota else scaled_quota_us(quota, ratio or 1.0),
+        memory_limit_bytes=memory if memory > 0 else UNLIMITED,
+    )
 
 
 def pod_shares(pod: AgentPod) -> int:
     """The cpu.shares of a pod without group identity: by its batch resources, else as the kubelet sets them."""
-    batch = batch_containers(pod.containers, pod.annotations) if pod.qos_label == QosClass.BE else None
-    return milli_to_shares(pod.requests.get(CPU, 0)) if batch is None else pod_batch_values(batch).cpu_shares
+    batch = batch_pod(pod, pod.annotations) if pod.qos_label == QosClass.BE else None
+    return milli_to_shares(pod.requests.get(CPU, 0)) if batch is None else batch_values(batch.of_pod).cpu_shares
 
 
 def is_suppressed_by_quota(threshold: Mapping[str, Any], node_cpus: int = 0) -> bool:
@@ -171,22 +200,6 @@ def is_suppressed_by_quota(threshold: Mapping[str, Any], node_cpus: int = 0) -> 
     """
     by_quota = threshold.get("cpuSuppressPolicy") == CFS_QUOTA_POLICY or cannot_shrink(node_cpus)
     return bool(threshold.get("enable")) and by_quota
-
-
-def _batch_values(
-    shares: int, quota_us: int, memory: int, ratio: float | None, *, is_suppressed_by_quota: bool
-) -> BatchValues:
-    return BatchValues(
-        cpu_shares=shares,
-        cfs_quota_us=UNLIMITED if is_suppressed_by_quota else scaled_quota_us(quota_us, ratio or 1.0),
-        memory_limit_bytes=memory if memory > 0 else UNLIMITED,
-    )
-
-
-def _sum(containers: Iterable[BatchContainer], resource: str) -> int:
-    """0 (unlimited) if a container has no limit or there is no container."""
-    limits = [container.limits.get(resource, 0) for container in containers]
-    return sum(limits) if limits and all(limit > 0 for limit in limits) else 0
 
 
 def _batch(amounts: Amounts) -> dict[str, int]:
@@ -270,18 +283,16 @@ class PodResourcesStrategy:
         return ()
 
     def _batch_values(self, look: NodeLook, pod: AgentPod, *, is_suppressed_by_quota: bool) -> Iterator[_Value]:
-        batch = batch_containers(pod.containers, pod.annotations)
+        batch = batch_pod(pod, pod.annotations)
         if batch is None:
             return
-        ratio = self._ratio
-        of_pod = pod_batch_values(batch, ratio=ratio, is_suppressed_by_quota=is_suppressed_by_quota)
-        yield from _values(look.pod_directory(pod), of_pod)
+        listed = [(look.pod_directory(pod), batch.of_pod)]
         for container, directory in look.created_containers(pod):
-            if container.name in batch:
-                values = container_batch_values(
-                    batch[container.name], ratio=ratio, is_suppressed_by_quota=is_suppressed_by_quota
-                )
-                yield from _values(directory, values)
+            if container.name in batch.containers:
+                listed.append((directory, batch.containers[container.name]))
+        for directory, of_batch in listed:
+            values = batch_values(of_batch, ratio=self._ratio, is_suppressed_by_quota=is_suppressed_by_quota)
+            yield from _values(directory, values)
 
     def _scaled_quotas(
         self, look: NodeLook, pod: AgentPod, read_quota: Callable[[str], int | None]

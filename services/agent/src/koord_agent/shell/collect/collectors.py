@@ -214,7 +214,7 @@ class Collectors:
     def _pressure(self, pods: Sequence[AgentPod], now_ms: int) -> Iterator[Sample]:
         node = self._host.node_counters()
         for pod in pods:
-            found = self._host.pressure(self._host.layout.pod_directory(pod.kube_qos, pod.uid))
+            found = self._host.pressure(self._host.layout.pod_directory(pod.kube_qos, pod.cgroup_uid))
             if found is None:
                 continue
             yield from pressure_samples(found, now_ms, pod.uid)
@@ -236,7 +236,7 @@ class Collectors:
         for pod in pods:
             if pod.is_best_effort:
                 continue
-            counters = self._host.sched_counters(self._host.layout.pod_directory(pod.kube_qos, pod.uid))
+            counters = self._host.sched_counters(self._host.layout.pod_directory(pod.kube_qos, pod.cgroup_uid))
             if counters is None:
                 continue
             before = self._waits.get(pod.uid)
@@ -249,7 +249,7 @@ class Collectors:
         for pod in pods:
             if pod.is_best_effort:
                 continue
-            disks = self._host.disk_counters(self._host.layout.pod_directory(pod.kube_qos, pod.uid))
+            disks = self._host.disk_counters(self._host.layout.pod_directory(pod.kube_qos, pod.cgroup_uid))
             if disks is None:
                 continue
             before = self._disks.get(pod.uid)
@@ -262,7 +262,7 @@ class Collectors:
         for pod in pods:
             if pod.is_best_effort:
                 continue
-            segments = self._host.tcp_counters(self._host.layout.pod_directory(pod.kube_qos, pod.uid))
+            segments = self._host.tcp_counters(self._host.layout.pod_directory(pod.kube_qos, pod.cgroup_uid))
             if segments is None:
                 continue
             before = self._segments.get(pod.uid)
@@ -279,7 +279,9 @@ class Collectors:
         if node is not None and cold is not None:
             yield from cold_page_samples("node", cold, node.memory.with_page_cache_bytes, now_ms)
         for pod in pods:
-            yield from self._cold_of("pod", self._host.layout.pod_directory(pod.kube_qos, pod.uid), now_ms, pod.uid)
+            yield from self._cold_of(
+                "pod", self._host.layout.pod_directory(pod.kube_qos, pod.cgroup_uid), now_ms, pod.uid
+            )
             for container_id, directory in container_directories(self._host, pod):
                 yield from self._cold_of("container", directory, now_ms, container_id)
 
@@ -317,7 +319,7 @@ class Collectors:
         for pod in pods:
             # without container ids (no kubelet) the pod stands for its one container
             targets = tuple(container_directories(self._host, pod)) or (
-                (pod.uid, self._host.layout.pod_directory(pod.kube_qos, pod.uid)),
+                (pod.uid, self._host.layout.pod_directory(pod.kube_qos, pod.cgroup_uid)),
             )
             for container_id, directory in targets:
                 source = self._host.open_cycle_counters(directory)

@@ -216,8 +216,7 @@ def owners_of(pids: Iterable[int], pods: Iterable[AgentPod], proc: Path) -> dict
     owners = {
         container.container_id.rpartition("/")[2]: GpuOwner(pod.uid, container.container_id)
         for pod in pods
-        for container in pod.containers
-        if container.container_id
+        for container in pod.created
     }
     found: dict[int, GpuOwner] = {}
     for pid in wanted:

@@ -62,16 +62,16 @@ def _number(host: Host, file: CgroupFile) -> int | None:
 
 
 def container_directories(host: Host, pod: AgentPod) -> Iterator[tuple[str, str]]:
-    """Id and directory of each created container. Containers of unknown runtimes are left out."""
-    for container in pod.containers:
-        if container.container_id:
-            try:
-                yield (
-                    container.container_id,
-                    host.layout.container_directory(pod.kube_qos, pod.uid, container.container_id),
-                )
-            except UnknownContainerId:
-                continue
+    """Id and directory of each created container. Containers of unknown runtimes are left out.
+
+    None if they run in a virtual machine: the node has no cgroups of them.
+    """
+    for container in () if pod.is_in_vm else pod.created:
+        identity = container.container_id
+        try:
+            yield identity, host.layout.container_directory(pod.kube_qos, pod.cgroup_uid, identity)
+        except UnknownContainerId:
+            continue
 
 
 def read_host(
@@ -96,11 +96,10 @@ def read_host(
         )
     return HostReading(
         node=host.node_counters(),
-        pods={pod.uid: host.cgroup_counters(layout.pod_directory(pod.kube_qos, pod.uid)) for pod in known},
+        pods={pod.uid: host.cgroup_counters(layout.pod_directory(pod.kube_qos, pod.cgroup_uid)) for pod in known},
         containers={
             container_id: host.cgroup_counters(directory)
             for pod in known
-            if pod.containers
             for container_id, directory in container_directories(host, pod)
         },
         numa=_numa(host, known, cpu_to_numa) if cpu_to_numa else None,
@@ -113,7 +112,7 @@ def read_host(
 def _numa(host: Host, pods: Sequence[AgentPod], cpu_to_numa: Mapping[int, int]) -> NumaReading:
     pages: dict[int, int] = {}
     for pod in pods:
-        of_pod = host.numa_pages(host.layout.pod_directory(pod.kube_qos, pod.uid))
+        of_pod = host.numa_pages(host.layout.pod_directory(pod.kube_qos, pod.cgroup_uid))
         for node, count in (of_pod or {}).items():
             pages[node] = pages.get(node, 0) + count
     return NumaReading(cpu_to_numa=cpu_to_numa, memory_bytes=host.numa_memory(), pods_pages=pages)
@@ -144,7 +143,7 @@ def node_signals(host: Host, metrics: Metrics, pods: Iterable[AgentPod], window_
         manager spec, 16.1.
     """
     known, layout = tuple(pods), host.layout
-    guaranteed = (pod.uid for pod in known if pod.kube_qos is KubeQos.GUARANTEED)
+    guaranteed = (pod.cgroup_uid for pod in known if pod.kube_qos is KubeQos.GUARANTEED)
     directories = (
         layout.qos_directory(KubeQos.BURSTABLE),
         *(layout.pod_directory(KubeQos.GUARANTEED, uid) for uid in guaranteed),

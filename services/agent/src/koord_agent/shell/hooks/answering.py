@@ -96,14 +96,17 @@ class HookAnswers:
         Unless the call failed, also write the values to the pod's files at a stage of a pod, and create the folder
         `host_dir` at a stage of a container. Facts about the call are queued in `facts`.
         """
-        result = run_stage(self._plugins, call, self._rules(), self._policy, clock=time.perf_counter)
+        rules = self._rules()
+        result = run_stage(self._plugins, call, rules, self._policy, clock=time.perf_counter)
         if not result.failed:
             self._write(call, result)
         for one in result.done:
             self._observe(one.plugin, call.stage, is_ok=not one.error, seconds=one.seconds)
             if one.error:
                 _log.warning("hook_failed", hook=one.plugin, stage=call.stage, pod=call.pod.name, reason=one.error)
-        self.facts.add(facts_of(call, result, self._policy))
+        known = rules.pods.get(call.pod.uid)
+        uid = call.pod.uid if known is None else known.uid
+        self.facts.add(facts_of(call, result, self._policy, uid=uid))
         return result
 
     def _write(self, call: HookCall, result: StageResult) -> None:

@@ -115,15 +115,15 @@ class PodGroupReconciler:
             text = pod.annotations.get(keys.RESCTRL)
             if not text or not pod.is_active:
                 continue
-            wanted[group_name(pod.uid)] = pod
+            wanted[group_name(pod.cgroup_uid)] = pod
             try:
-                problem = self._set(pod, text, is_present=group_name(pod.uid) in present)
+                problem = self._set(pod, text, is_present=group_name(pod.cgroup_uid) in present)
             except InvalidInput as error:
                 problem = str(error)
             if problem is not None:
                 problems.append(f"pod {pod.namespace}/{pod.name}: its resctrl group is not set: {problem}")
             if self._threads is not None:
-                problems.extend(self._move(group_name(pod.uid), self._threads(look, pod)))
+                problems.extend(self._move(group_name(pod.cgroup_uid), self._threads(look, pod)))
         self._gone_since = {name: self._gone_since.get(name, look.now_ms) for name in present - wanted.keys()}
         for name, since_ms in self._gone_since.items():
             problem = self._groups.clear(name) if look.now_ms - since_ms >= REMOVE_AFTER_MS else None
@@ -138,7 +138,7 @@ class PodGroupReconciler:
         Raises:
             InvalidInput: The annotation is invalid.
         """
-        name = group_name(pod.uid)
+        name = group_name(pod.cgroup_uid)
         if is_present and self._written.get(name) == annotation:
             return None
         machine = self._machine

@@ -118,7 +118,8 @@ class NodeAgent:
         facts += self.measuring.report_topology(desired, pods.values(), now_ms, problems)
         facts += self.measuring.report_devices(now_ms, problems)
         has_listed = self.known.at_ms is not None or not self.asks_kubelet
-        kubelet = Kubelet(self.known.frozen(now_ms), self.kubelet_static, has_listed)
+        frozen = frozenset(self.pods.uid_of.get(uid, uid) for uid in self.known.frozen(now_ms))
+        kubelet = Kubelet(frozen, self.kubelet_static, has_listed)
         look, view = self.measuring.measure(desired, pods, kubelet, now_ms, problems)
         self.last_look = look
         self._extensions.call_back(look, self.measuring.pools)

@@ -15,7 +15,7 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.node.desired import DesiredView
 from koord_agent.domain.node.kubelet import KnownPods
-from koord_agent.domain.node.pods import AgentPod
+from koord_agent.domain.node.pods import AgentPod, pods_of_node
 from koord_agent.shell.host.host import Host
 
 
@@ -76,6 +76,8 @@ class NodePods:
         """Pods by UID that can have a cgroup directory of their own."""
         self.running: set[str] = set()
         """UIDs of the pods that run here as far as is known."""
+        self.uid_of: Mapping[str, str] = {}
+        """The kubelet's UID of each pod in `all` -> its UID there."""
         self._host = host
         self._runner = runner
         self._announced = set(announced)
@@ -99,11 +101,10 @@ class NodePods:
 
     def _containers(self, pod: AgentPod) -> list[str]:
         """Ids of the running containers, from the kubelet or else from the pod's directories."""
-        running = [c.container_id for c in pod.containers if c.container_id and c.is_running]
-        if running or any(c.container_id for c in pod.containers):
-            return running
+        if pod.created:
+            return [each.container_id for each in pod.created if each.is_running]
         layout = self._host.layout
-        below = self._host.tree(layout.pod_directory(pod.kube_qos, pod.uid))[1:]
+        below = self._host.tree(layout.pod_directory(pod.kube_qos, pod.cgroup_uid))[1:]
         found = (layout.container_id(posixpath.basename(directory)) for directory in below)
         return [identity for identity in found if identity is not None]
 
@@ -155,14 +156,14 @@ class NodePods:
         if self._taken_of is not None and self._taken_of[0] is placed and self._taken_of[1] is known:
             return
         self._taken_of = placed, known
-        wanted = {**placed, **known} if known else placed
+        wanted = pods_of_node(placed, known)
         layout = self._host.layout
         taken: dict[str, AgentPod] = {}
         refused: list[str] = []
         directories: set[str] = set()
         for uid, pod in wanted.items():
             try:
-                directory = layout.pod_directory(pod.kube_qos, uid)
+                directory = layout.pod_directory(pod.kube_qos, pod.cgroup_uid)
             except InvalidInput as error:
                 refused.append(f"pod {pod.namespace}/{pod.name}: not run: {error}")
                 continue
@@ -175,13 +176,14 @@ class NodePods:
         if left := [uid for uid in self.all if uid not in taken and uid not in self.running]:
             self._forget(left)
         self.all = taken
+        self.uid_of = {pod.cgroup_uid: uid for uid, pod in taken.items()}
         self._refused = tuple(refused)
 
     def _start(self, pod: AgentPod, problems: list[str]) -> bool:
         if pod.uid in self._evicted:
             return True
         if self._runner is None:
-            return bool(self._host.tree(self._host.layout.pod_directory(pod.kube_qos, pod.uid)))
+            return bool(self._host.tree(self._host.layout.pod_directory(pod.kube_qos, pod.cgroup_uid)))
         try:
             self._runner.start_pod(pod)
         except InvalidInput as error:

@@ -22,7 +22,6 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import Amounts
 from koordcore.values.timestamps import unix_seconds
 
-CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
 CONFIG_SOURCE: Final = "kubernetes.io/config.source"
 SYSTEM_CRITICAL: Final = 2_000_000_000
 """Lowest priority value of pods that are critical for the system."""
@@ -90,7 +89,7 @@ class PodView:
     @property
     def is_mirror(self) -> bool:
         """Whether the pod mirrors a static pod of a kubelet."""
-        return CONFIG_MIRROR in self.annotations
+        return keys.CONFIG_MIRROR in self.annotations
 
     @property
     def is_static(self) -> bool:

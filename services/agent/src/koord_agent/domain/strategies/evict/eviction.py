@@ -156,8 +156,9 @@ def best_effort_by_priority(
 ) -> tuple[AgentPod, ...]:
     """Return the pods that a feature for best-effort pods may evict, in the order of eviction.
 
-    Candidates are pods with label BE whose policy allows the feature, in any phase. The lowest spec.priority comes
-    first. If one has no priority or both are equal, `then` decides; negative if the first is evicted first.
+    Candidates are pods with label BE that are not finished and whose policy allows the feature. The lowest
+    spec.priority comes first. If one has no priority or both are equal, `then` decides; negative if the first is
+    evicted first.
     """
 
     def compare(one: AgentPod, other: AgentPod) -> int:
@@ -166,7 +167,7 @@ def best_effort_by_priority(
             return mine - theirs
         return then(one, other)
 
-    able = [pod for pod in pods if pod.qos_label == QosClass.BE and is_allowed(pod, feature)]
+    able = [pod for pod in pods if pod.qos_label == QosClass.BE and not pod.is_finished and is_allowed(pod, feature)]
     return tuple(sorted(sorted(able, key=lambda pod: (pod.namespace, pod.name)), key=cmp_to_key(compare)))
 
 

@@ -69,13 +69,14 @@ def judge_usage(
 
 
 def running_request(pod: AgentPod, resource: str) -> int | None:
-    """Sum over containers and sidecars: milli-cores for a kind of CPU, bytes for memory; None if none requests it.
+    """Sum over containers, sidecars and overhead: milli-cores for a kind of CPU, bytes for memory. None: no request.
 
     If the containers of the pod are unknown, it is the request of the pod.
     """
     if not pod.containers:
         return pod.requests.get(resource)
-    named = [c.requests[resource] for c in pod.containers if resource in c.requests and (not c.is_init or c.is_sidecar)]
+    running = (container.requests for container in pod.containers if container.is_sidecar or not container.is_init)
+    named = [amounts[resource] for amounts in (*running, pod.overhead) if resource in amounts]
     return sum(named) if named else None
 
 
