@@ -47,6 +47,8 @@ def follow_machine(shell: Shell[AgentSettings], agent: NodeAgent, change: Callab
         assert states is not None, "it lists only once it exists"
         agent.known = states.known
         agent.kubelet_static = states.is_static
+        if states.configuration is not None:
+            agent.kubelet_cgroup_root = states.configuration.cgroup_root
         topology = agent.measuring.topology
         if topology is not None:
             topology.kubelet = states.configuration

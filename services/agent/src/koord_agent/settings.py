@@ -82,6 +82,10 @@ class AgentSettings(ServiceSettings):
     )
     kubelet_sync_timeout: Seconds = Field(3.0, gt=0, description="Longest wait for an answer of the kubelet.")
     var_lib_kubelet_dir: Path = Field(Path("/var/lib/kubelet"), description="Folder of the kubelet.")
+    kubelet_cgroup_root: str = Field(
+        "",
+        description="cgroupRoot of the kubelet. Default: found in its command line, its configuration or the cgroups.",
+    )
     pod_resources_proxy_path: Path = Field(
         Path("/var/run/koordlet/pod-resources"),
         description="Folder of the socket of the pod-resources proxy, which the gate PodResourcesProxy enables.",

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from koord_agent.domain.kernel import cgroup_files as files
-from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver, HostApplication
+from koord_agent.domain.kernel.cgroup_layout import (
+    CgroupLayout,
+    Driver,
+    HostApplication,
+    detect_layout,
+    kubepods_directory,
+)
 from koord_agent.domain.kernel.cpu_weight import WeightLine
 from koord_agent.domain.kernel.cpus import parse_lscpu
 from koord_agent.domain.plans.plan import OutsideTree, require_inside
@@ -23,6 +29,62 @@ def test_a_pod_directory_parses_back_and_lies_in_its_class(driver: Driver, qos: 
     assert parent == layout.qos_directory(qos)
     assert layout.parse_pod(name) == (uid if driver is Driver.CGROUPFS else uid.replace("-", "_"))
     require_inside(directory, [layout.root])
+
+
+@given(
+    driver=st.sampled_from(Driver), qos=st.sampled_from(KubeQos), uid=uids, above=st.sampled_from(["/kubelet", "a/b-c"])
+)
+def test_a_pod_below_a_cgroup_root_of_the_kubelet_parses_back(
+    driver: Driver, qos: KubeQos, uid: str, above: str
+) -> None:
+    layout = CgroupLayout(driver, kubepods=kubepods_directory(above, driver))
+    directory = layout.pod_directory(qos, uid)
+    parent, _, name = directory.rpartition("/")
+    assert parent == layout.qos_directory(qos)
+    assert layout.parse_pod(name) == (uid if driver is Driver.CGROUPFS else uid.replace("-", "_"))
+    require_inside(directory, [layout.root])
+
+
+def test_the_root_of_the_pods_follows_the_cgroup_root_of_the_kubelet() -> None:
+    assert kubepods_directory("/", Driver.SYSTEMD) == kubepods_directory("", Driver.SYSTEMD) == "kubepods.slice"
+    assert kubepods_directory("/kubelet", Driver.CGROUPFS) == "kubelet/kubepods"
+    assert kubepods_directory("/kubelet", Driver.SYSTEMD) == "kubelet.slice/kubelet-kubepods.slice"
+    assert kubepods_directory("/a/b-c", Driver.SYSTEMD) == "a.slice/a-b_c.slice/a-b_c-kubepods.slice"
+    kind = CgroupLayout(Driver.SYSTEMD, kubepods="kubelet.slice/kubelet-kubepods.slice")
+    assert kind.pod_directory(KubeQos.BEST_EFFORT, "u-1") == (
+        "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/kubelet-kubepods-besteffort-podu_1.slice"
+    )
+
+
+USUAL = ("kubepods", "docker", "system.slice", "system.slice/kubelet.service")
+KIND = ("kubelet", "kubelet/kubepods", "init.scope")
+SYSTEMD_KIND = ("kubelet.slice", "kubelet.slice/kubelet-kubepods.slice", "init.scope")
+TWO = ("a/kubepods", "b/kubepods")
+
+
+@pytest.mark.parametrize(
+    ("directories", "arguments", "given_root", "driver", "root"),
+    [
+        (USUAL, None, "", Driver.CGROUPFS, "kubepods"),
+        (USUAL, ["--cgroup-root=/kubelet"], "", Driver.CGROUPFS, "kubepods"),  # a kubelet of another node
+        (USUAL, ["--cgroup-driver=cgroupfs"], "/kubelet", Driver.CGROUPFS, "kubelet/kubepods"),  # the setting counts
+        (KIND, None, "", Driver.CGROUPFS, "kubelet/kubepods"),
+        (SYSTEMD_KIND, None, "", Driver.SYSTEMD, "kubelet.slice/kubelet-kubepods.slice"),
+        ((*USUAL, *KIND), None, "", Driver.CGROUPFS, "kubepods"),
+        ((*USUAL, *KIND), ["--cgroup-root", "/kubelet"], "", Driver.CGROUPFS, "kubelet/kubepods"),
+        (("a/b/kubepods",), None, "/a/b", Driver.CGROUPFS, "a/b/kubepods"),
+        (TWO, None, "", Driver.SYSTEMD, "kubepods.slice"),
+        (TWO, None, "b", Driver.CGROUPFS, "b/kubepods"),
+        ((), ["--cgroup-driver=cgroupfs", "--cgroup-root=/k"], "", Driver.CGROUPFS, "k/kubepods"),
+        ((), None, "", Driver.SYSTEMD, "kubepods.slice"),
+    ],
+)
+def test_the_root_of_the_pods_is_found(
+    directories: tuple[str, ...], arguments: list[str] | None, given_root: str, driver: Driver, root: str
+) -> None:
+    layout = detect_layout(directories, arguments, None, given_root)
+    assert (layout.driver, layout.root) == (driver, root)
+    assert (layout == CgroupLayout(driver)) == ("/" not in root)
 
 
 @pytest.mark.parametrize("uid", ["", ".", "..", "../../etc", "a/b"])

@@ -1,18 +1,26 @@
 """The Linux host on trees of files: cgroup v1 and v2, both drivers, and everything that can go missing."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
-from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
+from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver, kubepods_directory
 from koord_agent.domain.kernel.counters import CgroupMemory, MemInfo, Throttling
+from koord_agent.domain.metrics.monitor import NodeMonitor
+from koord_agent.domain.node.desired import view_of
+from koord_agent.domain.node.kubelet import KnownPods
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan, writable_trees
 from koord_agent.shell.host.executor import CgroupExecutor, Result
 from koord_agent.shell.host.host import Host, Vanished, WriteFailed
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots, cgroup_layout, cgroup_version
+from koord_agent.shell.node.measure import Measurement
+from koord_agent.shell.node.node_agent import NodeAgent
+from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.invalid import InvalidInput
+from support.agent.pods import colocated_pod
 
 STAT = "cpu  100 10 50 1000 30 4 6 7 0 0\ncpu0 50 5 25 500 15 2 3 3 0 0\ncpu1 50 5 25 500 15 2 3 4 0 0\nintr 1\n"
 MEMINFO = "MemTotal: 1000 kB\nMemFree: 400 kB\nMemAvailable: 700 kB\n"
@@ -212,3 +220,27 @@ def test_the_running_machine_can_be_measured() -> None:
     assert node.busy_ticks > 0
     assert host.capacity().cpu_milli >= 1_000
     assert len(host.cpu_topology()) in (0, host.capacity().cpu_milli // 1_000)
+
+
+def test_pods_whose_root_does_not_exist_are_a_problem_that_is_told(tree: Tree) -> None:
+    agent = NodeAgent("n", tree.host, Measurement(monitor=NodeMonitor(collect_interval_ms=1_000)), interval_ms=1_000)
+    listed = colocated_pod("u-1", "BE")
+    agent.known = KnownPods(pods={listed.uid: listed}, at_ms=1_000)
+    agent.desired = view_of(DesiredNode(node="n"))
+
+    def told() -> list[str]:
+        return [each for each in agent.run_cycle(1_000).problems if each.startswith("cgroup of the pods")]
+
+    agent.kubelet_cgroup_root = "/"
+    assert told() == []
+    agent.kubelet_cgroup_root = "/kubelet"
+    (problem,) = told()
+    assert kubepods_directory("/kubelet", tree.layout.driver) in problem
+    agent.kubelet_cgroup_root = None
+    for hierarchy in {path.parent for path in tree.roots.cgroup.glob(f"*/{tree.layout.root}")} or {tree.roots.cgroup}:
+        shutil.rmtree(hierarchy / tree.layout.root)
+    (problem,) = told()
+    assert "does not exist" in problem
+    assert "--kubelet-cgroup-root" in problem
+    agent.known = KnownPods(at_ms=1_000)
+    assert told() == [], "a machine without pods needs no root of pods"

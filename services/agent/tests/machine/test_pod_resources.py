@@ -13,6 +13,7 @@ from koord_agent.shell.host.probe import POD_RESOURCES_SOCKET
 from koord_agent.shell.kubelet.kubelet import LIST, KubeletAway, PodResources, messages
 from koord_agent.shell.kubelet.kubelet_states import KubeletStates
 from koordcore.service.telemetry.logging import logger
+from structlog.testing import capture_logs
 from support.until import DEADLINE_SECONDS
 
 Pods = Mapping[str, Mapping[str, tuple[int, ...]]]
@@ -123,6 +124,23 @@ async def test_a_kubelet_that_restarts_is_heard_again(kubelet: FakeKubelet, tmp_
     await following.sync_held()
     again.server.stop(None).wait(DEADLINE_SECONDS)
     assert following.cpu_entries == {"u1": {"main": "5"}}
+
+
+async def test_pods_that_the_log_does_not_know_yet_are_told_once_and_not_as_an_error(
+    kubelet: FakeKubelet, tmp_path: Path
+) -> None:
+    kubelet.answer = lambda _: served({"db": {"main": (4,)}, "web": {"main": ()}})
+    following = states(tmp_path, [pod("u1", "db"), pod("u2", "gpu")])
+    with capture_logs() as lines:
+        await following.sync_held()
+        await following.sync_held()
+        kubelet.answer = lambda _: served({"web": {"main": ()}, "new": {"main": ()}})
+        await following.sync_held()
+    told = [(line["log_level"], line["event"], line["pods"]) for line in lines]
+    assert told == [
+        ("info", "pods_only_in_kubelet", ["default/web"]),
+        ("info", "pods_only_in_kubelet", ["default/new"]),
+    ]
 
 
 async def test_no_socket_is_no_trouble(tmp_path: Path) -> None:

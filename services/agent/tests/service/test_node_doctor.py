@@ -1,7 +1,10 @@
 """The examination of a machine: every feature, usable or why not, from trees that look like machines."""
 
+import os
+import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from koord_agent.doctor import Examination
@@ -105,3 +108,39 @@ def test_without_pods_the_kubelet_says_how_directories_are_named(tmp_path: Path)
         proc = kubelet_process(tmp_path / name, *arguments, configuration=configuration)
         assert cgroup_layout(root, 2, proc).driver is driver, name
     assert cgroup_layout(root, 2, tmp_path / "nothing").driver is Driver.SYSTEMD
+
+
+def test_a_kubelet_below_a_cgroup_root_of_its_own_is_found(tmp_path: Path) -> None:
+    root = tmp_path / "cgroup"
+    (root / "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice").mkdir(parents=True)
+    (root / "system.slice/ssh.service").mkdir(parents=True)
+    assert cgroup_layout(root, 2, tmp_path / "nothing").root == "kubelet.slice/kubelet-kubepods.slice"
+    (root / "a/b/kubepods").mkdir(parents=True)
+    proc = kubelet_process(tmp_path / "file", "--config=kubelet.yaml", configuration="cgroupRoot: /a/b\n")
+    assert cgroup_layout(root, 2, proc).root == "a/b/kubepods"
+    assert cgroup_layout(root, 2, proc, "/kubelet").root == "kubelet.slice/kubelet-kubepods.slice"
+
+
+def test_a_missing_root_of_the_pods_and_an_unusual_runtime_name_the_settings_for_them(tmp_path: Path) -> None:
+    roots = machine(tmp_path, 2)
+    found = {each.feature: each for each in find_features(roots, 2, CgroupLayout(Driver.CGROUPFS)).findings}
+    assert "--kubelet-cgroup-root" in found[Feature.POD_EVENTS].why
+    assert "--containerd-endpoint" in found[Feature.CONTAINER_RUNTIME].why
+    with socket.socket(socket.AF_UNIX) as runtime:
+        runtime.bind(str(tmp_path / "k3s.sock"))
+        given = replace(roots, endpoints=(tmp_path / "k3s.sock",))
+        found = {each.feature: each for each in find_features(given, 2, CgroupLayout(Driver.CGROUPFS)).findings}
+    assert found[Feature.CONTAINER_RUNTIME].usable
+
+
+def test_the_command_in_the_container_of_an_agent_looks_where_the_machine_is_mounted(tmp_path: Path) -> None:
+    """Without the paths of the DaemonSet, it would find the cgroups of its own container."""
+    command = [sys.executable, "-m", "koordctl", "node", "doctor", "-o", "json"]
+    there = {**os.environ, "agent_mode": "daemonSet"}
+    inside = subprocess.run(command, capture_output=True, text=True, env=there, check=False, timeout=DEADLINE_SECONDS)
+    assert inside.returncode == 1
+    assert "/host-cgroup" in inside.stderr
+    here = [*command, f"--cgroup-root={tmp_path}", "--", f"--containerd-endpoint={tmp_path / 'c.sock'}"]
+    given = subprocess.run(here, capture_output=True, text=True, env=there, check=False, timeout=DEADLINE_SECONDS)
+    assert given.returncode == 0, given.stderr
+    assert str(tmp_path / "c.sock") in given.stdout

@@ -19,13 +19,19 @@ _PATIENCE_SECONDS: Final = 30.0
 def doctor(
     output: Annotated[Format, typer.Option("-o", "--output", help="table (for people), json or yaml.")] = Format.TABLE,
     missing: Annotated[bool, typer.Option("--missing", help="Only features that cannot be used.")] = False,
-    cgroup_root: Annotated[str, typer.Option(help="Mount point of the cgroup file systems.")] = "/sys/fs/cgroup",
-    proc_root: Annotated[str, typer.Option(help="Mount point of procfs.")] = "/proc",
-    sys_root: Annotated[str, typer.Option(help="Mount point of sysfs.")] = "/sys",
+    cgroup_root: Annotated[
+        str, typer.Option(help="Mount point of the cgroup file systems; default: that of an agent here.")
+    ] = "",
+    proc_root: Annotated[str, typer.Option(help="Mount point of procfs; default: that of an agent here.")] = "",
+    sys_root: Annotated[str, typer.Option(help="Mount point of sysfs; default: that of an agent here.")] = "",
+    flags: Annotated[
+        list[str] | None, typer.Argument(help="Flags of the agent, after --, such as --containerd-endpoint=PATH.")
+    ] = None,
 ) -> None:
     """Show what this machine's kernel, CPU and permissions let an agent do, feature by feature.
 
-    Nothing is started and nothing is written. Run it as the user that will run the agent.
+    Nothing is started and nothing is written. Run it as the user that will run the agent. In the container of an agent,
+    it looks where the machine is mounted.
 
     Examples:
 
@@ -34,9 +40,12 @@ def doctor(
       koord node doctor --missing
 
       koord node doctor -o json
+
+      koord node doctor -- --kubelet-cgroup-root=/kubelet --containerd-endpoint=/run/k3s/containerd/containerd.sock
     """
     command = [sys.executable, "-m", "koord_agent", "doctor"]
-    command += [f"--cgroup-root={cgroup_root}", f"--proc-root={proc_root}", f"--sys-root={sys_root}"]
+    roots = {"cgroup-root": cgroup_root, "proc-root": proc_root, "sys-root": sys_root}
+    command += [*(f"--{name}={path}" for name, path in roots.items() if path), *(flags or ())]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_SECONDS, check=False)
     except subprocess.TimeoutExpired:

@@ -60,7 +60,9 @@ class CgroupLayout:
     """Names of cgroup directories for one cgroup driver, relative to the root of a hierarchy."""
 
     driver: Driver  # Cgroup driver of the kubelet
-    kubepods: str = ""  # Name of the root of all pods. Another name than the kubelet's makes a separate tree.
+    # Directory of the root of all pods, if it is not the usual one. Another one than the kubelet's makes a separate
+    # tree.
+    kubepods: str = ""
 
     @property
     def root(self) -> str:
@@ -95,7 +97,7 @@ class CgroupLayout:
             return basename.removeprefix("pod") or None if basename.startswith("pod") else None
         if not basename.endswith(".slice"):
             return None
-        stem = self.root.removesuffix(".slice")
+        stem = posixpath.basename(self.root).removesuffix(".slice")
         for prefix in (f"{stem}-besteffort-pod", f"{stem}-burstable-pod", f"{stem}-pod"):
             if basename.startswith(prefix):
                 return basename.removeprefix(prefix).removesuffix(".slice") or None
@@ -211,7 +213,7 @@ def _container_directory(layout: CgroupLayout, qos: KubeQos, pod_uid: str, conta
 
 
 def _slice(layout: CgroupLayout, parts: str) -> str:
-    return f"{layout.root.removesuffix('.slice')}{parts}.slice"
+    return f"{posixpath.basename(layout.root).removesuffix('.slice')}{parts}.slice"
 
 
 def split_container_id(container_id: str) -> tuple[str, str]:
@@ -235,6 +237,79 @@ def _parse_scope(basename: str) -> tuple[str, str] | None:
         elif runtime != "cri-o":
             return None
         return (runtime, identity) if identity else None
+    return None
+
+
+def kubepods_directory(cgroup_root: str, driver: Driver) -> str:
+    """Return the root of all pods for the `cgroupRoot` of a kubelet.
+
+    "" and "/" are the root of the hierarchy. The systemd driver makes one slice of each part of the path, whose name
+    begins with that of the slice above: "/a/b" is a.slice/a-b.slice/a-b-kubepods.slice.
+
+    Source: Kubernetes, pkg/kubelet/cm/cgroup_manager_linux.go (CgroupName.ToSystemd).
+    """
+    parts = [part for part in cgroup_root.split("/") if part]
+    if driver is Driver.CGROUPFS:
+        return posixpath.join(*parts, ROOT[driver])
+    names = [*(part.replace("-", "_") for part in parts), ROOT[driver].removesuffix(".slice")]
+    return posixpath.join(*(f"{'-'.join(names[:count])}.slice" for count in range(1, len(names) + 1)))
+
+
+def told_cgroup_roots(
+    kubelet_args: Sequence[str] | None, kubelet_config: str | None, cgroup_root: str
+) -> tuple[str, ...]:
+    """Return what the settings of the agent and then the kubelet's process say about its `cgroupRoot`, without "".
+
+    The arguments are those of `detect_layout`.
+    """
+    of_process = _argument(kubelet_args or (), "cgroup-root") or _config_line(kubelet_config or "", "cgroupRoot")
+    return tuple(root for root in (cgroup_root, of_process) if root)
+
+
+def detect_layout(
+    directories: Iterable[str],
+    kubelet_args: Sequence[str] | None,
+    kubelet_config: str | None = None,
+    cgroup_root: str = "",
+) -> CgroupLayout:
+    """Return the names of directories on this machine.
+
+    The root of all pods is that of `cgroup_root`. Without it, it is the first of these that exists: that of the
+    kubelet's process, that of a kubelet without `cgroupRoot`, and any other one if there is only one. If none exists,
+    it is the first that was told.
+
+    Args:
+        directories: Paths of existing directories below the root of the cpu hierarchy: one level below, two levels
+            below, and the roots of `told_cgroup_roots`.
+        kubelet_args: As for `detect_driver`. The process may be that of another node, whose cgroups are not these.
+        kubelet_config: As for `detect_driver`.
+        cgroup_root: `cgroupRoot` of the kubelet by the settings of the agent; "" if they do not say it.
+    """
+    there = set(directories)
+    told = told_cgroup_roots(kubelet_args, kubelet_config, cgroup_root)
+    for above in (cgroup_root,) if cgroup_root else (*told, ""):
+        for driver in Driver:
+            if (root := kubepods_directory(above, driver)) in there:
+                return _layout(driver, root)
+    others = {path: driver for path in there if (driver := _driver_of_root(path)) is not None}
+    if len(others) == 1 and not cgroup_root:
+        ((root, driver),) = others.items()
+        return _layout(driver, root)
+    driver = detect_driver((), kubelet_args, kubelet_config)
+    return _layout(driver, kubepods_directory(told[0] if told else "", driver))
+
+
+def _layout(driver: Driver, root: str) -> CgroupLayout:
+    return CgroupLayout(driver, kubepods="" if root == ROOT[driver] else root)
+
+
+def _driver_of_root(path: str) -> Driver | None:
+    """Return the driver that names a directory as the root of all pods; None for other directories."""
+    above = posixpath.dirname(path)
+    for driver in Driver:
+        parent = above if driver is Driver.CGROUPFS else posixpath.basename(above).removesuffix(".slice")
+        if path == kubepods_directory(parent, driver):
+            return driver
     return None
 
 

@@ -49,6 +49,7 @@ class KubeletConfiguration(msgspec.Struct, frozen=True, rename="camel"):
     kube_reserved: dict[str, str | int | float] = {}
     system_reserved: dict[str, str | int | float] = {}
     cgroup_driver: str = ""
+    cgroup_root: str = ""
 
     @property
     def is_static(self) -> bool:
@@ -242,6 +243,11 @@ class HeldByPod:
     name: str
     cpus: Mapping[str, CpuSet]  # Container -> exclusive CPUs. Containers on shared CPUs are absent.
 
+    @property
+    def full_name(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
 
 def pinned_cpus(of_file: CpuEntries, held: Sequence[HeldByPod], pods: Iterable[AgentPod]) -> CpuEntries:
     """Merge the exclusive CPUs of both sources: the kubelet's UID of a pod -> container -> CPU list. The socket takes
@@ -263,7 +269,7 @@ def pinned_cpus(of_file: CpuEntries, held: Sequence[HeldByPod], pods: Iterable[A
 def unknown_pods(held: Iterable[HeldByPod], pods: Iterable[AgentPod]) -> tuple[str, ...]:
     """`namespace/name` of the pods in the kubelet's pod-resources socket that the agent does not know."""
     known = {(pod.namespace, pod.name) for pod in pods}
-    return tuple(sorted(f"{one.namespace}/{one.name}" for one in held if (one.namespace, one.name) not in known))
+    return tuple(sorted(one.full_name for one in held if (one.namespace, one.name) not in known))
 
 
 def _by_name(pods: Iterable[AgentPod]) -> Mapping[tuple[str, str], AgentPod]:

@@ -22,6 +22,7 @@ from koord_agent.shell.host.numa import CPUS, read_l3_caches
 from koord_agent.shell.host.perf import CountersAbsent, open_cgroup_counters
 from koord_agent.shell.host.probe import POD_RESOURCES_SOCKET, RUNTIME_SOCKETS, HostRoots
 
+_NO_PODS = "the cgroup of the pods does not exist; if the kubelet has a cgroupRoot, give it by --kubelet-cgroup-root"
 _PROBED_IN_ROOT = frozenset({"blkio.cost.qos", "blkio.cost.model"})
 """Files of the whole machine, which are probed in the root of their hierarchy."""
 
@@ -61,11 +62,13 @@ class _Probe:
         yield _readable(Feature.TCP_RETRANSMIT, roots.proc / "self/net/snmp")
         yield self._pod_events()
         yield _socket(Feature.POD_RESOURCES, [self._roots.kubelet / POD_RESOURCES_SOCKET], "no kubelet listens there")
-        sockets = [folder / socket for folder in self._roots.sockets for socket in RUNTIME_SOCKETS.values()]
+        usual = (folder / socket for folder in self._roots.sockets for socket in RUNTIME_SOCKETS.values())
+        sockets = [*self._roots.endpoints, *usual]
         yield _socket(
             Feature.CONTAINER_RUNTIME,
             sockets,
-            "no socket of a container runtime in its usual place, evictions remain requests",
+            "no socket of a container runtime in its usual place: name it with --containerd-endpoint, --docker-endpoint"
+            " or --pouch-endpoint, or evictions remain requests",
         )
 
     def knobs(self) -> Iterator[Finding]:
@@ -151,9 +154,7 @@ class _Probe:
     def _pod_events(self) -> Finding:
         directory = self._directory(self._layout.qos_directory(KubeQos.BURSTABLE))
         there = directory.is_dir()
-        return Finding(
-            feature=Feature.POD_EVENTS, usable=there, file=str(directory), why="" if there else "no pods' cgroup yet"
-        )
+        return Finding(feature=Feature.POD_EVENTS, usable=there, file=str(directory), why="" if there else _NO_PODS)
 
 
 def _readable(feature: str, file: Path, why: str = "") -> Finding:

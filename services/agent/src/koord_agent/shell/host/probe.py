@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, detect_driver
+from koord_agent.domain.kernel.cgroup_layout import (
+    CgroupLayout,
+    Driver,
+    detect_layout,
+    kubepods_directory,
+    told_cgroup_roots,
+)
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.host.kernel_files import read_kernel_file
 
@@ -41,6 +47,10 @@ class HostRoots:
     # Folders that contain sockets of runtimes, such as /run and /var/run.
     sockets: tuple[Path, ...] = (Path("/run"), Path("/var/run"))
     kubelet: Path = Path("/var/lib/kubelet")
+    # `cgroupRoot` of the kubelet; "" if it has to be found.
+    kubelet_cgroup_root: str = ""
+    # Sockets of runtimes that are not in the folders above.
+    endpoints: tuple[Path, ...] = ()
     # Whether the agent runs in a container. Commands then run in the mount namespace of process 1.
     in_container: bool = False
 
@@ -83,12 +93,26 @@ def cgroup_version(root: Path) -> int:
     return 2 if filesystem_magic(root) == CGROUP2_MAGIC else 1
 
 
-def cgroup_layout(root: Path, version: int, proc: Path = Path("/proc")) -> CgroupLayout:
-    """From the names in the cpu hierarchy, else the kubelet's flags, else as for systemd (agent spec, 3.1)."""
+def cgroup_layout(root: Path, version: int, proc: Path = Path("/proc"), cgroup_root: str = "") -> CgroupLayout:
+    """From the names in the cpu hierarchy, else the kubelet's flags, else as for systemd (agent spec, 3.1).
+
+    `cgroup_root` is the `cgroupRoot` of the kubelet by the settings; "" if they do not say it.
+    """
     hierarchy = root / "cpu" if version == 1 else root
-    names = [entry.name for entry in os.scandir(hierarchy) if entry.is_dir()] if hierarchy.is_dir() else []
+    names = _directories(hierarchy)
+    below = [f"{name}/{child}" for name in names for child in _directories(hierarchy / name)]
     arguments, configuration = kubelet_command(proc)
-    return CgroupLayout(detect_driver(names, arguments, configuration))
+    told = told_cgroup_roots(arguments, configuration, cgroup_root)
+    possible = (kubepods_directory(above, driver) for above in told for driver in Driver)
+    there = (*names, *below, *(root for root in possible if (hierarchy / root).is_dir()))
+    return detect_layout(there, arguments, configuration, cgroup_root)
+
+
+def _directories(folder: Path) -> list[str]:
+    try:
+        return [entry.name for entry in os.scandir(folder) if entry.is_dir()]
+    except OSError:
+        return []
 
 
 def kubelet_command(proc: Path) -> tuple[list[str] | None, str | None]:
@@ -135,5 +159,11 @@ def host_roots(settings: AgentSettings) -> HostRoots:
         filesystems=settings.sys_fs_root,
         sockets=(settings.var_run_root, settings.run_root),
         kubelet=settings.var_lib_kubelet_dir,
+        kubelet_cgroup_root=settings.kubelet_cgroup_root,
+        endpoints=tuple(
+            path
+            for path in (settings.containerd_endpoint, settings.docker_endpoint, settings.pouch_endpoint)
+            if path is not None
+        ),
         in_container=settings.in_container,
     )

@@ -97,6 +97,8 @@ class KubeletStates:
         self._soon = asyncio.Event()
         self._bucket = _Bucket(at=monotonic())
         self._said: dict[str, str] = {}
+        self._strangers: set[str] = set()
+        """`namespace/name` of the pods that the socket has and that were told once as unknown to the log."""
 
     @property
     def cpu_entries(self) -> Mapping[str, Mapping[str, str]]:
@@ -167,9 +169,12 @@ class KubeletStates:
         except KubeletAway as error:
             self._complain("pod-resources", str(error))
             return
+        self._complain("pod-resources", "")
         unknown = unknown_pods(held, (*self._pods(), *self.known.pods.values()))
-        # their usage counts as the system's, so best effort gives way to it
-        self._complain("pod-resources", f"pods that only the kubelet knows: {', '.join(unknown)}" if unknown else "")
+        if fresh := [name for name in unknown if name not in self._strangers]:
+            # no error: after a start, the log tells its pods later. Their usage counts as the system's until then.
+            self._logger.info("pods_only_in_kubelet", pods=fresh)
+        self._strangers = {each.full_name for each in held} & self._strangers.union(unknown)
         self.held = held
         # although nothing new is held, a pod may have become known
         self._changed()

@@ -15,6 +15,7 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.extending.extension_points import Surroundings
 from koord_agent.domain.extending.node_extensions import NodeExtensions
+from koord_agent.domain.kernel.cgroup_layout import kubepods_directory
 from koord_agent.domain.metrics.gpu_usage import GpuReading, ReadGpus, gpu_samples
 from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.metrics.series import Metrics, Sample
@@ -98,6 +99,8 @@ class Kubelet(NamedTuple):
     frozen: frozenset[str] = frozenset()
     is_static: bool = False  # Whether the CPU manager policy is static
     has_listed: bool = True  # Whether it has listed its pods. True also if it is not asked.
+    # `cgroupRoot` of its configuration, in which "" is the root of the hierarchy; None if unknown.
+    cgroup_root: str | None = None
 
 
 class NodeMeasuring:
@@ -184,6 +187,8 @@ class NodeMeasuring:
         self._monitor.store.keep_objects_for(desired.collect.aggregate_duration_seconds * 1000 + OBJECT_MARGIN_MS)
         known = tuple(pods.values())
         best_effort = read_best_effort(self._host)
+        if problem := self._root_problem(kubelet.cgroup_root, is_there=bool(best_effort.cgroups or not known)):
+            problems.append(problem)
         latest = self._collectors.run(
             known,
             now_ms,
@@ -239,6 +244,16 @@ class NodeMeasuring:
             rfc3339_of=rfc3339_of,
         )
         return self.last_report
+
+    def _root_problem(self, cgroup_root: str | None, *, is_there: bool) -> str:
+        """Why the pods of this node are not found, as a sentence; "" if they are. `is_there` saves a look."""
+        layout = self._host.layout
+        give = "give the kubelet's cgroupRoot by --kubelet-cgroup-root, or start the agent again"
+        if cgroup_root is not None and (wanted := kubepods_directory(cgroup_root, layout.driver)) != layout.root:
+            return f"cgroup of the pods: must be {wanted!r} by the kubelet's cgroupRoot, is {layout.root!r}: {give}"
+        if is_there or self._host.tree(layout.root):
+            return ""
+        return f"cgroup of the pods: {layout.root!r} does not exist, so no pod is measured or protected: {give}"
 
     def _gpu_samples(self, pods: Sequence[AgentPod], now_ms: int) -> Iterable[Sample]:
         """Empty if their usage is not measured."""

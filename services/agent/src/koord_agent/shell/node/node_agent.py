@@ -73,6 +73,7 @@ class NodeAgent:
         self.desired: DesiredView | None = None  # Desired state of the node. None means not known yet.
         self.known = KnownPods()  # Pods in the list of the kubelet. Empty without a kubelet.
         self.kubelet_static = False
+        self.kubelet_cgroup_root: str | None = None  # `cgroupRoot` of the kubelet's configuration; None if unknown
         self.asks_kubelet = False  # Whether the kubelet will list its pods
         # Snapshot of the node of the last cycle. It is immutable and replaced as a whole, so other threads may read it.
         self.last_look: NodeLook | None = None
@@ -119,7 +120,7 @@ class NodeAgent:
         facts += self.measuring.report_devices(now_ms, problems)
         has_listed = self.known.at_ms is not None or not self.asks_kubelet
         frozen = frozenset(self.pods.uid_of.get(uid, uid) for uid in self.known.frozen(now_ms))
-        kubelet = Kubelet(frozen, self.kubelet_static, has_listed)
+        kubelet = Kubelet(frozen, self.kubelet_static, has_listed, self.kubelet_cgroup_root)
         look, view = self.measuring.measure(desired, pods, kubelet, now_ms, problems)
         self.last_look = look
         self._extensions.call_back(look, self.measuring.pools)
