@@ -1,5 +1,5 @@
 /* A libnvidia-ml for tests. Its GPUs are lines of the file $FAKE_NVML: "<uuid> <minor> <bus id> <bytes> <state> <name>".
-   state: ok, lost (every call fails), mute (no events), deaf (no processes). While the file $FAKE_NVML.hang exists, the
+   state: ok, lost (every call fails), mute (no events), deaf (no processes), mig (no samples of processes). While the file $FAKE_NVML.hang exists, the
    count of GPUs is not answered. A file $FAKE_NVML.xid holds "<uuid> <xid>"; reading it removes it. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,6 +77,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *gpu, unsigned *count, Running 
     return strcmp(((Gpu *)gpu)->state, "deaf") ? processes(gpu, found, NULL, count, 0) : NOT_SUPPORTED;
 }
 int nvmlDeviceGetProcessUtilization(void *gpu, Sample *found, unsigned *count, unsigned long long since) {
+    if (!strcmp(((Gpu *)gpu)->state, "mig")) return NOT_SUPPORTED;
     unsigned room = found ? *count : 0;
     Sample none;
     int code = processes(gpu, NULL, found ? found : &none, &room, since);

@@ -40,7 +40,10 @@ gpus = NvidiaGpus(PciBus(Path(sys.argv[1])), every_ms=20)
 gpus.start()
 said = None
 while True:
-    usage = [[gpu.minor, gpu.uuid, gpu.memory_bytes, gpu.processes] for gpu in gpus.usage()]
+    usage = [
+        [gpu.minor, gpu.uuid, gpu.memory_bytes, gpu.processes, *([] if gpu.has_cores else ["unknown"])]
+        for gpu in gpus.usage()
+    ]
     if usage != said:
         print(json.dumps({"devices": usage}), flush=True)
     said = usage
@@ -247,3 +250,12 @@ def test_newest_sample_of_each_process_counts(used_machine: Machine) -> None:
     used_machine.until_used(busy, "GPU-a 10 30 1000", "GPU-a 11 20 500", "GPU-b 10 5 7")
     later: list[Any] = [[0, "GPU-a", SIZE, [[10, 90.0, 2000]]], [1, "GPU-b", SIZE, []]]
     used_machine.until_used(later, "GPU-a 10 90 2000")
+
+
+def test_cores_of_a_partitioned_gpu_are_unknown_while_its_memory_is_known(used_machine: Machine) -> None:
+    used_machine.answer(OK.replace(" ok ", " mig ") + OTHER.format(state="ok"))
+    partitioned: list[Any] = [
+        [0, "GPU-a", SIZE, [[10, 0.0, 1000]], "unknown"],
+        [1, "GPU-b", SIZE, [[11, 40.0, 7]]],
+    ]
+    used_machine.until_used(partitioned, "GPU-a 10 30 1000", "GPU-b 11 40 7")

@@ -1,8 +1,9 @@
 """Usage of GPUs: from processes over samples to the report, by node, pod and container."""
 
+from dataclasses import replace
 from pathlib import Path
 
-from koord_agent.domain.metrics.gpu_usage import GpuOwner, GpuProcess, GpuReading, gpu_samples
+from koord_agent.domain.metrics.gpu_usage import GpuOwner, GpuProcess, GpuReading, gpu_samples, gpu_usages
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.metrics.series import SeriesStore
 from koord_agent.domain.node.pods import AgentPod, ReportedPod, agent_pod_from_json
@@ -49,6 +50,14 @@ def test_report_has_the_gpus_of_the_node_and_of_each_pod() -> None:
         GpuUsage(minor=1, uuid="B"),
     ]
     assert told.pods[0].gpus == [GpuUsage(minor=0, uuid="A", core_percent=50, memory_bytes=150, memory_percent=15)]
+
+
+def test_unknown_usage_of_cores_is_not_reported_as_idle() -> None:
+    store, partitioned = SeriesStore(), replace(A, has_cores=False)
+    store.append_all(tuple(gpu_samples([partitioned, B], OWNERS, NOW_MS)))
+    assert not store.held(Kind.POD_GPU_CORE)
+    assert store.held(Kind.POD_GPU_MEMORY) == (("p", "0", "A"), ("q", "0", "A"))
+    assert gpu_usages(store, [partitioned, B], 0, NOW_MS) == (GpuUsage(minor=1, uuid="B"),)
 
 
 def test_samples_of_a_pod_that_ended_are_dropped() -> None:

@@ -106,6 +106,18 @@ def test_checkpoints_of_gone_pods_and_broken_files_are_deleted(tmp_path: Path) -
     assert "__node-sys__" in left
 
 
+def test_files_of_others_in_the_folder_of_checkpoints_stay(tmp_path: Path) -> None:
+    theirs = ("notes.txt", "other.tmp", "model.json", "u")
+    for name in theirs:
+        (tmp_path / name).write_text("not ours")
+    (tmp_path / "folder").mkdir()
+    ours = ("1f0e3dad-9990-8345-b743-9f8ffabdffc4", "8f5d32ab3c6b1c5d1d9d1a3e5f7c9b10.tmp", "__node__")
+    for name in ours:
+        (tmp_path / name).write_text("broken")
+    assert CheckpointFolder(tmp_path).restore(PeakPredictor()) == 0
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted((*theirs, "folder"))
+
+
 def test_few_checkpoints_are_written_at_a_time_oldest_first() -> None:
     predictor = trained(checkpoints_per_step=3)
     first = [uid for uid, _ in predictor.checkpoints_due(START)]

@@ -30,6 +30,8 @@ class GpuReading:
     uuid: str
     memory_bytes: int
     processes: tuple[GpuProcess, ...] = ()
+    # Whether the driver tells the usage of cores; without it, `core_percent` of the processes is meaningless.
+    has_cores: bool = True
 
 
 class GpuOwner(NamedTuple):
@@ -44,7 +46,7 @@ ReadGpus = Callable[[], Sequence[GpuReading]]
 
 
 def gpu_samples(gpus: Iterable[GpuReading], owners: Mapping[int, GpuOwner], at_ms: int) -> Iterator[Sample]:
-    """Processes without an owner count for the node only."""
+    """Processes without an owner count for the node only. Unknown usage of cores gives no sample."""
     for gpu in gpus:
         of_gpu: tuple[str, ...] = (str(gpu.minor), gpu.uuid)
         cores, memory = defaultdict[tuple[str, ...], float](float), defaultdict[tuple[str, ...], int](int)
@@ -65,7 +67,8 @@ def gpu_samples(gpus: Iterable[GpuReading], owners: Mapping[int, GpuOwner], at_m
             (containers, Kind.CONTAINER_GPU_CORE, Kind.CONTAINER_GPU_MEMORY),
         ):
             for of in sorted(held):
-                yield Sample(of_cores, at_ms, cores[of], of)
+                if gpu.has_cores:
+                    yield Sample(of_cores, at_ms, cores[of], of)
                 yield Sample(of_memory, at_ms, memory[of], of)
 
 
@@ -74,7 +77,7 @@ def gpu_usages(
 ) -> tuple[GpuUsage, ...]:
     """Average usage of each GPU in a window, by a pod (UID) or, for "", the whole node.
 
-    GPUs without samples are left out.
+    GPUs without samples of cores and memory are left out: their usage is unknown.
     """
     core_kind, memory_kind = (
         (Kind.POD_GPU_CORE, Kind.POD_GPU_MEMORY) if pod else (Kind.NODE_GPU_CORE, Kind.NODE_GPU_MEMORY)

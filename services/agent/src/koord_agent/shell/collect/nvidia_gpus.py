@@ -163,8 +163,7 @@ class NvidiaGpus:
             self._register(handle, index, gpu, events)
             running = self._safely("gpu_usage_not_read", partial(self._processes, handle, gpu), index)
             if not isinstance(running, Exception):
-                of_gpu = GpuReading(minor=gpu.minor, uuid=gpu.uuid, memory_bytes=gpu.memory_bytes, processes=running)
-                usage.append(of_gpu)
+                usage.append(running)
         present = {gpu.bus_id for gpu in found.values()}
         self._faults = {bus_id: fault for bus_id, fault in self._faults.items() if bus_id in present}
         self._watched &= present
@@ -174,19 +173,34 @@ class NvidiaGpus:
         self._report = self._made(found, lost)
         self._usage = tuple(usage), time.monotonic()
 
-    def _processes(self, handle: Any, gpu: Gpu) -> tuple[GpuProcess, ...]:
-        """The newest sample of a process counts; without one its cores are unused."""
+    def _processes(self, handle: Any, gpu: Gpu) -> GpuReading:
+        """The newest sample of a process counts; without one its cores are unused.
+
+        If the driver does not sample processes, as with MIG, the usage of cores is unknown.
+        """
         memory: dict[int, int] = {}
         cores: dict[int, tuple[int, int]] = {}
         for running in _nvml.nvmlDeviceGetComputeRunningProcesses(handle):
             memory[int(running.pid)] = int(running.usedGpuMemory or 0)
-        with contextlib.suppress(_nvml.NVMLError):  # no sample since the last reading is an error, too
+        has_cores = True
+        try:
             since = self._sampled_us.get(gpu.uuid, 0)
             for sample in _nvml.nvmlDeviceGetProcessUtilization(handle, since):
                 newest = cores.get(int(sample.pid), (-1, 0))
                 cores[int(sample.pid)] = max(newest, (int(sample.timeStamp), int(sample.smUtil)))
             self._sampled_us[gpu.uuid] = max((at for at, _ in cores.values()), default=since)
-        return tuple(GpuProcess(pid, float(cores.get(pid, (0, 0))[1]), used) for pid, used in sorted(memory.items()))
+        except _nvml.NVMLError_NotFound:
+            pass  # no sample since the last reading
+        except _nvml.NVMLError:
+            has_cores = False
+        used = (GpuProcess(pid, float(cores.get(pid, (0, 0))[1]), size) for pid, size in sorted(memory.items()))
+        return GpuReading(
+            minor=gpu.minor,
+            uuid=gpu.uuid,
+            memory_bytes=gpu.memory_bytes,
+            processes=tuple(used),
+            has_cores=has_cores,
+        )
 
     def _register(self, handle: Any, index: int, gpu: Gpu, events: Any) -> None:
         """A GPU that refuses its events is asked again at the next reading."""

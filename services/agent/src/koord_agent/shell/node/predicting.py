@@ -6,6 +6,7 @@ Source: agent spec, 8.
 """
 
 import contextlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,10 @@ from koord_agent.domain.prediction.predictor import NODE_UIDS, PeakPredictor
 from koord_agent.domain.prediction.reclaimable import Prediction, ProdPrediction
 
 _UNFINISHED: Final = ".tmp"
+_OF_A_POD: Final = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""UID of a pod: that of an API server, or the hash that a kubelet gives to a static pod."""
+_MOST_BYTES: Final = 1 << 20
+"""Size above which a file cannot be a checkpoint; one with all buckets has 10 KiB."""
 
 
 class CheckpointFolder:
@@ -27,7 +32,9 @@ class CheckpointFolder:
         self._folder = folder
 
     def restore(self, predictor: PeakPredictor) -> int:
-        """Return the number of loaded models. Invalid files are deleted.
+        """Return the number of loaded models. Of the other files, those with the name of a checkpoint are deleted.
+
+        The folder may be shared, so files with other names stay.
 
         Raises:
             OSError: The folder cannot be created.
@@ -35,12 +42,14 @@ class CheckpointFolder:
         self._folder.mkdir(parents=True, exist_ok=True)
         restored = 0
         for file in sorted(self._folder.iterdir()):
-            if file.is_file():
-                with contextlib.suppress(OSError):
-                    if predictor.restore(file.name, file.read_bytes()):
-                        restored += 1
-                        continue
-            self._delete(file)
+            with contextlib.suppress(OSError):
+                is_possible = file.is_file() and file.stat().st_size <= _MOST_BYTES
+                if is_possible and predictor.restore(file.name, file.read_bytes()):
+                    restored += 1
+                    continue
+            uid = file.name.removesuffix(_UNFINISHED)
+            if uid in NODE_UIDS or _OF_A_POD.fullmatch(uid):
+                self._delete(file)
         return restored
 
     def delete_ended(self, predictor: PeakPredictor, pods: Iterable[str]) -> None:
