@@ -56,6 +56,16 @@ def test_host_port_is_taken_once_per_protocol_and_address(
         assert scheduler.state.pods["q"].node == "a"
 
 
+@pytest.mark.parametrize("restart_policy", ["Always", None])
+def test_host_port_of_a_sidecar_is_taken_and_that_of_an_init_container_is_not(restart_policy: str | None) -> None:
+    scheduler = scheduler_of(a="x")
+    ports = [{"hostPort": 80, "containerPort": 80}]
+    init = {"name": "init", "ports": ports, **({"restartPolicy": restart_policy} if restart_policy else {})}
+    with_init = pod("p", containers=[{"name": "main"}], initContainers=[init])
+    assert node_of(scheduler, with_init) == "a"
+    assert node_of(scheduler, listening("q", 80)) == ("" if restart_policy else "a")
+
+
 def bind_claim(scheduler: Scheduler, **volume: Any) -> None:
     spec = {"volumeName": "disk", "accessModes": ["ReadWriteOnce"]}
     put(scheduler, "persistentvolumeclaims", "data", spec=spec, metadata={"annotations": {BIND_COMPLETED: "yes"}})
