@@ -6,6 +6,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from koord_agent.domain.hooks.call import HookOptions, HookRules, HookValues, St
 from koord_agent.domain.hooks.plugins import FailurePolicy, enabled_plugins
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.node.cpu_pools import SharedPool
+from koord_agent.domain.node.pods import agent_pod_from_json
 from koord_agent.domain.reporting.audit import AuditEvent
 from koord_agent.domain.strategies.cpuset import CpusetRule
 from koord_agent.domain.strategies.group_identity import BvtKernel, bvt_rule
@@ -152,6 +154,19 @@ def test_answer_echoes_the_request_and_has_the_computed_values_byte_by_byte(agen
     assert answered == message(
         (1, entry("of", "container")), (2, resources), (3, f"/{POD}"), (4, entry("PATH", "/bin"))
     )
+
+
+def test_sidecar_that_the_annotation_lacks_has_the_values_of_the_listed_pod_and_facts_name_its_mirror(
+    agent: Agent,
+) -> None:
+    side = {"name": "side", "restartPolicy": "Always", "resources": {"requests": QUARTER, "limits": QUARTER}}
+    listed = agent_pod_from_json({"metadata": {"uid": "u1"}, "spec": {"initContainers": [side]}})
+    agent.rules = replace(agent.rules, pods={"u1": replace(listed, uid="mirror", static_uid="u1")})
+    answered = agent.call("PreCreateContainerHook", container_request("BE", name="side"))
+    assert message((2, message((1, 100_000), (2, 25_000), (3, 256), (4, 64 << 20), (5, 1000)))) in answered
+    (fact,) = agent.answers.facts.take()
+    assert isinstance(fact, ContainerHookApplied)
+    assert (fact.uid, fact.container) == ("mirror", "side")
 
 
 def test_container_of_a_pod_that_owns_cpus_gets_them_without_a_quota(agent: Agent) -> None:
