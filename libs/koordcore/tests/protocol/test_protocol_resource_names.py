@@ -42,6 +42,16 @@ def test_annotation_is_written_only_when_its_value_differs(present: str | None, 
     assert refresh_extended_resource_spec(batch) == written
 
 
+def test_annotation_has_sidecars_and_no_other_init_containers() -> None:
+    batch = {"requests": {"kubernetes.io/batch-cpu": "500"}}
+    init = [{"name": "side", "restartPolicy": "Always", "resources": batch}, {"name": "init", "resources": batch}]
+    text = refresh_extended_resource_spec(pod(5500, batch, initContainers=init))
+    assert text == (
+        '{"containers":{"c":{"requests":{"kubernetes.io/batch-cpu":"500"}},'
+        '"side":{"requests":{"kubernetes.io/batch-cpu":"500"}}}}'
+    )
+
+
 def test_annotation_without_batch_resources() -> None:
     assert refresh_extended_resource_spec(pod(9500, {})) is None
     assert refresh_extended_resource_spec(pod(9500, {}, "{}")) is None

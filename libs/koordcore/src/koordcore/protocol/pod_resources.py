@@ -70,6 +70,11 @@ def is_sidecar(container: Container) -> bool:
     return container.restart_policy == _ALWAYS
 
 
+def running_containers(pod: Pod) -> list[Container]:
+    """Return the containers that run as long as the pod, in the order of the spec: first containers, then sidecars."""
+    return [*pod.spec.containers, *filter(is_sidecar, pod.spec.init_containers)]
+
+
 def _total(pod: Pod, *, limits: bool, defaults: dict[str, int]) -> dict[str, int]:
     spec = pod.spec
     total: dict[str, int] = {}

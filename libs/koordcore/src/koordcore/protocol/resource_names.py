@@ -17,6 +17,7 @@ import msgspec
 
 from koordcore.protocol import keys, lenient_json
 from koordcore.protocol.objects import Container, Pod, Quantities, ResourceRequirements
+from koordcore.protocol.pod_resources import running_containers
 from koordcore.protocol.priority import PriorityBand
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
@@ -216,8 +217,8 @@ class ExtendedResourceSpec(msgspec.Struct, omit_defaults=True, frozen=True):
 
 
 def extended_resource_spec(pod: Pod) -> ExtendedResourceSpec:
-    """Return the batch cpu and memory of a pod's containers, as value for the annotation `extended-resource-spec`. Init
-    containers, overhead and mid resources are left out.
+    """Return the batch cpu and memory of a pod's containers and sidecars, as value for the annotation
+    `extended-resource-spec`. Other init containers, overhead and mid resources are left out.
 
     Raises:
         InvalidInput: A batch quantity is invalid.
@@ -225,7 +226,7 @@ def extended_resource_spec(pod: Pod) -> ExtendedResourceSpec:
     Source: protocol spec, 3.3.
     """
     containers: dict[str, ExtendedResourceContainer] = {}
-    for container in pod.spec.containers:
+    for container in running_containers(pod):
         limits = _batch_only(container.resources.limits)
         requests = _batch_only(container.resources.requests)
         if limits or requests:

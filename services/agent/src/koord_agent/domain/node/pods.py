@@ -15,7 +15,7 @@ from koordcore.protocol import keys
 from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.annotations.node import agent_reserved, node_reservation
 from koordcore.protocol.objects import Container, Pod, ResourceRequirements, pod_from_json, without_nulls
-from koordcore.protocol.pod_resources import MEMORY, is_sidecar, pod_limits, pod_requests
+from koordcore.protocol.pod_resources import MEMORY, is_sidecar, pod_limits, pod_requests, running_containers
 from koordcore.protocol.priority import BANDS, band_of_name, priority_class, priority_value
 from koordcore.protocol.qos import KubeQos, QosClass, kube_qos, qos, qos_raw
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU
@@ -298,8 +298,7 @@ def _milliseconds(rfc3339: str | None) -> int | None:
 
 
 def _batch_cpu_requests(pod: Pod) -> tuple[int, ...]:
-    running = [*pod.spec.containers, *(c for c in pod.spec.init_containers if is_sidecar(c))]
-    listed = (*(container.resources.requests for container in running), pod.spec.overhead)
+    listed = (*(container.resources.requests for container in running_containers(pod)), pod.spec.overhead)
     requests = (amounts.get(BATCH_CPU) for amounts in listed)
     return tuple(parse_value(request) for request in requests if request is not None)
 

@@ -127,8 +127,8 @@ def batch_pod(pod: AgentPod | None, annotations: Mapping[str, str]) -> BatchPod 
         pod: The pod as the kubelet or the node's ledger has it; None if unknown. Its containers take precedence over
             the annotation.
         annotations: Those that the container runtime got. Of the batch resources, the annotation extended-resource-spec
-            has only those of ordinary containers; an invalid one counts as absent. If only the ledger knows the pod,
-            its amounts there count if they are larger.
+            has only those of containers, and of sidecars if our manager wrote it; an invalid one counts as absent. If
+            only the ledger knows the pod, its amounts there count if they are larger.
     """
     of_spec = {
         one.name: BatchContainer(requests=_batch(one.requests), limits=_batch(one.limits))

@@ -6,7 +6,7 @@ Source: scheduler-core spec, 5.5.
 from typing import Final, NamedTuple
 
 from koordcore.protocol.objects import Pod
-from koordcore.protocol.pod_resources import is_sidecar
+from koordcore.protocol.pod_resources import running_containers
 
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared, never listened on
 
@@ -28,7 +28,7 @@ def host_ports(pod: Pod) -> tuple[HostPort, ...]:
     """Of containers and sidecars, without duplicates, sorted. Other init containers take none, as in kube-scheduler."""
     ports = {
         HostPort(port.protocol or "TCP", port.host_port, port.host_ip or ANY_ADDRESS)
-        for container in (*pod.spec.containers, *filter(is_sidecar, pod.spec.init_containers))
+        for container in running_containers(pod)
         for port in container.ports
         if port.host_port > 0
     }

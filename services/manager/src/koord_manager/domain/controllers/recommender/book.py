@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 from koordcore.events.observation import ContainerUsage, NodeUsageReported, PodUsage
 from koordcore.protocol.objects import Container, Pod
-from koordcore.protocol.pod_resources import is_sidecar
+from koordcore.protocol.pod_resources import running_containers
 from koordcore.state.aggregates import PodSpecState
 from koordcore.state.pods_of_nodes import is_foreign
 from koordcore.values import codec
@@ -211,7 +211,7 @@ def container_usages(pod: Pod, sample: PodUsage) -> Iterator[tuple[Container, Co
     Sidecars count as containers, other init containers do not. If the sample has no usage of containers, yield the
     usage of the pod for its only container, and nothing for a pod with several containers (manager spec, 15.4).
     """
-    running = [*pod.spec.containers, *(container for container in pod.spec.init_containers if is_sidecar(container))]
+    running = running_containers(pod)
     if sample.containers:
         by_name = {container.name: container for container in running}
         yield from ((by_name[usage.name], usage) for usage in sample.containers if usage.name in by_name)
