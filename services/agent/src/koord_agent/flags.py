@@ -52,6 +52,7 @@ IDLE_FLAGS: Final[Sequence[FlagSpec]] = (
     *without_effect(
         "runtime-hooks-reconcile-interval", "values are compared when pods or rules change, and every 10 s"
     ),
+    *without_effect("resource-force-update-seconds", "each cycle compares values with what their files have"),
     *without_effect("pprof-addr", "the profiles are at the address of --http-host and --http-port"),
     *without_effect("vmodule log_dir log_file log_file_max_size stderrthreshold", _NO_KLOG),
     *without_effect("logtostderr alsologtostderr skip_headers one_output add_dir_header", _NO_KLOG, is_bool=True),

@@ -182,9 +182,6 @@ class AgentSettings(ServiceSettings):
     qos_extension_plugins: TextList = Field(
         (), description="Switches of strategies of installed packages: A=true,B=false."
     )
-    resource_force_update_seconds: int = Field(
-        60, ge=1, description="Accepted without effect: each cycle compares values with what their files read."
-    )
     psi_collector_interval: Seconds = Field(10.0, gt=0, description="Interval of reading PSI, in the service's time.")
     cpi_collector_interval: Seconds = Field(60.0, gt=0, description="Interval of measuring CPI, in the service's time.")
     collect_cpi_timewindow: Seconds = Field(10.0, gt=0, description="Length of one CPI measurement.")
