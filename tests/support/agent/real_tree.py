@@ -17,11 +17,14 @@ from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.node.desired import view_of
 from koord_agent.domain.node.kubelet import KnownPods
 from koord_agent.domain.node.pods import AgentPod
+from koord_agent.domain.plans.plan import writable_trees
 from koord_agent.settings import AgentSettings
+from koord_agent.shell.host.executor import CgroupExecutor
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots, cgroup_version
 from koord_agent.shell.node.measure import Measurement
 from koord_agent.shell.node.node_agent import NodeAgent
+from koord_agent.shell.node.protect import HostReadings
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.topology import CpuPlace, simulated_places
@@ -48,7 +51,7 @@ class _SmallMachine(_Machine):
 class RealTree:
     """A tree of pods as a kubelet makes it, and the agent of the node, whose machine is said to have 8 CPUs.
 
-    `problems` are those of the last cycle.
+    `problems` are those of the last cycle. `readings` and `executor` are for plans of a test itself.
     """
 
     def __init__(self, folder: Path, pods: Mapping[str, AgentPod], *, gates: str = "", small: bool = False) -> None:
@@ -74,6 +77,8 @@ class RealTree:
         self._monitor = NodeMonitor(collect_interval_ms=1_000)
         measurement = Measurement(monitor=self._monitor)
         settings = AgentSettings.model_validate({"feature_gates": gates})
+        self.readings = HostReadings(host, None)
+        self.executor = CgroupExecutor(host, trees=writable_trees(self.layout))
         self.agent = NodeAgent("n", host, measurement, interval_ms=1_000, settings=settings)
 
     def add(self, pod: AgentPod) -> None:

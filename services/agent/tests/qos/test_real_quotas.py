@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.plans.plan import CgroupFile
+from koord_agent.domain.strategies.contention.cpi_caps import Caps
 from koordcore.protocol.keys import CPU_NORMALIZATION_RATIO
 from koordcore.protocol.qos import KubeQos
 from support.agent.pods import limited_pod
@@ -192,3 +193,24 @@ def test_normalization_does_not_take_back_what_a_burst_raised(tmp_path: Path) ->
             tree.live(1, policy, annotations=ratio)
             assert tree.read(tree.container("web"), QUOTA) == 480_000
         assert tree.problems == ()
+
+
+def test_a_cap_also_holds_a_pod_with_limits_of_its_own(tmp_path: Path) -> None:
+    caps = Caps()
+    with real_tree(tmp_path, pods(JOB), gates="BatchResource=false") as tree:
+        tree.set_quotas("job", 200_000, 200_000)
+
+        def cycle(seconds: int, *, ends: bool = False) -> None:
+            tree.live(seconds, {})
+            assert tree.agent.last_look is not None
+            plans = caps.plans(tree.agent.last_look, tree.readings.quota_us, ttl_ms=1_000, ends=ends)
+            tree.executor.apply(plans, tree.now_ms)
+
+        cycle(1)
+        caps.hold("job", quota_us=10_000, before_us=200_000, now_ms=tree.now_ms, seconds=60, cause="c")
+        cycle(2)
+        assert tree.quotas("job") == (10_000, 10_000)
+        cycle(1, ends=True)
+        assert tree.quotas("job") == (200_000, 200_000)
+        cycle(1, ends=True)
+        assert "job" not in caps

@@ -2,7 +2,8 @@
 
 `cpi_detection` chooses the pods. While a cap lasts, every cycle proposes a plan with the highest priority for the
 quota. After its end, a plan of low priority is proposed until the file has the previous quota. If an agent is killed,
-its caps stay; the next agent recognises and lifts them.
+its caps stay; the next agent recognises and lifts them. On cgroup v1, containers with a larger quota are capped with
+their pod, because the kernel refuses a quota of the pod below theirs.
 
 Source: agent spec, 18 (antagonist).
 """
@@ -33,6 +34,8 @@ class _Cap:
     since_ms: int
     lasts_ms: int
     cause: str
+    # Directory of a capped container -> its quota before.
+    containers: dict[str, int] = field(default_factory=dict[str, int])
 
     def is_over(self, now_ms: int) -> bool:
         # a clock that was set back must not hold a pod down for longer
@@ -74,11 +77,20 @@ class Caps:
             elif uid in look.frozen:
                 continue
             elif not ends and not cap.is_over(look.now_ms):
-                plans.append(_plan(look, pod, cap.quota_us, Band.EMERGENCY, cap.cause, ttl_ms))
-            elif self._is_lifted(look, pod, cap, read_quota):
-                del self._caps[uid]
+                _remember_containers(look, pod, cap, read_quota)
+                plans.extend(
+                    _plan(look, directory, cap.quota_us, Band.EMERGENCY, cap.cause, ttl_ms)
+                    for directory in (look.pod_directory(pod), *cap.containers)
+                )
             else:
-                plans.append(_plan(look, pod, cap.before_us, Band.RECOVER, cap.cause, ttl_ms))
+                before = {} if self._is_lifted(look, pod, cap, read_quota) else {look.pod_directory(pod): cap.before_us}
+                before |= {each: us for each, us in cap.containers.items() if read_quota(each) == cap.quota_us}
+                if not before:
+                    del self._caps[uid]
+                plans.extend(
+                    _plan(look, directory, quota_us, Band.RECOVER, cap.cause, ttl_ms)
+                    for directory, quota_us in before.items()
+                )
         return tuple(plans)
 
     def _is_lifted(self, look: NodeLook, pod: AgentPod, cap: _Cap, read_quota: Callable[[str], int | None]) -> bool:
@@ -105,11 +117,18 @@ class Caps:
                 self.hold(pod.uid, quota_us=quota_us, before_us=own_us, now_ms=look.now_ms, seconds=0, cause="")
 
 
-def _plan(look: NodeLook, pod: AgentPod, quota_us: int, band: Band, cause: str, ttl_ms: int) -> Plan:
+def _remember_containers(look: NodeLook, pod: AgentPod, cap: _Cap, read_quota: Callable[[str], int | None]) -> None:
+    for _, directory in look.created_containers(pod) if look.cgroup_version == 1 else ():
+        quota_us = read_quota(directory)
+        if quota_us is not None and quota_us > cap.quota_us:
+            cap.containers[directory] = quota_us
+
+
+def _plan(look: NodeLook, directory: str, quota_us: int, band: Band, cause: str, ttl_ms: int) -> Plan:
     return Plan(
         plugin=PLUGIN,
         band=band,
-        file=CgroupFile(look.pod_directory(pod), QUOTA),
+        file=CgroupFile(directory, QUOTA),
         value=str(quota_us),
         created_ms=look.now_ms,
         ttl_ms=ttl_ms,
