@@ -214,3 +214,19 @@ def test_a_cap_also_holds_a_pod_with_limits_of_its_own(tmp_path: Path) -> None:
         assert tree.quotas("job") == (200_000, 200_000)
         cycle(1, ends=True)
         assert "job" not in caps
+
+
+def test_a_burst_makes_room_for_a_resize_to_a_lower_limit(tmp_path: Path) -> None:
+    with real_tree(tmp_path, pods(WEB)) as tree:
+        tree.set_quotas("web", 200_000, 200_000)
+        tree.live(2, bursting("cpuBurstOnly"))
+        assert tree.read(tree.container("web"), BURST) == 200_000
+        tree.add(limited_pod("web", "LS", {"cpu": "1"}, in_force={"cpu": "2"}))
+        tree.live(1, bursting("cpuBurstOnly"))
+        for directory in (tree.container("web"), tree.pod("web")):
+            tree.write(directory, QUOTA, 100_000)  # as the kubelet and the runtime do
+        tree.add(limited_pod("web", "LS", {"cpu": "1"}, in_force={"cpu": "1"}))
+        tree.live(2, bursting("cpuBurstOnly"))
+        assert tree.quotas("web") == (100_000, 100_000)
+        assert tree.read(tree.container("web"), BURST) == 100_000
+        assert tree.problems == ()

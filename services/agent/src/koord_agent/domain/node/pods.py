@@ -97,6 +97,8 @@ class AgentContainer:
     # Limits in force, in the same units; an absent limit means unlimited. A resize that the kubelet has deferred does
     # not count yet.
     limits: Amounts = field(default_factory=dict[str, int], hash=False)
+    # CPU limit in milli-cores that a resize asks for, and that the kubelet has not applied; None without one.
+    desired_cpu_milli: int | None = None
     is_init: bool = False  # Whether it is an init container. An init container with `is_sidecar` keeps running.
     is_sidecar: bool = False
     is_running: bool = False
@@ -214,9 +216,8 @@ def agent_pod(pod: Pod, of_kubelet: PodOfKubelet | None = None) -> AgentPod:
     """Raises InvalidInput: A quantity is invalid. Admission refuses such pods."""
     of_kubelet = of_kubelet or PodOfKubelet()
     status, statuses = of_kubelet.status, of_kubelet.statuses
-    pod = _with_limits_in_force(
-        pod, {name: one.resources for name, one in statuses.items() if one.resources is not None}
-    )
+    in_force = {name: one.resources for name, one in statuses.items() if one.resources is not None}
+    desired, pod = pod, _with_limits_in_force(pod, in_force)
     label = qos_raw(pod)
     return AgentPod(
         uid=pod.metadata.uid,
@@ -230,7 +231,7 @@ def agent_pod(pod: Pod, of_kubelet: PodOfKubelet | None = None) -> AgentPod:
         be_requests_milli=_batch_cpu_requests(pod) if label is QosClass.BE else (),
         cpuset=allocation_of(pod.metadata.annotations).cpus,
         usage_profile=pod.metadata.annotations.get(USAGE_PROFILE, ""),
-        containers=_containers(pod, statuses),
+        containers=_containers(pod, statuses, desired),
         ephemeral=tuple(map(_created, status.ephemeral_container_statuses)),
         overhead=parse_amounts(pod.spec.overhead),
         runtime_class=of_kubelet.spec.runtime_class_name,
@@ -270,12 +271,17 @@ def _with_limits_in_force(pod: Pod, in_force: Mapping[str, ResourceRequirements]
     )
 
 
-def _containers(pod: Pod, statuses: Mapping[str, ContainerStatus]) -> tuple[AgentContainer, ...]:
+def _containers(pod: Pod, statuses: Mapping[str, ContainerStatus], desired: Pod) -> tuple[AgentContainer, ...]:
+    asked = {each.name: parse_amounts(each.resources.limits).get(CPU, 0) for each in desired.spec.containers}
+
     def seen(container: Container, *, is_init: bool) -> AgentContainer:
+        limits = parse_amounts(container.resources.limits)
+        desired_milli = 0 if is_init else asked[container.name]
         return replace(
             _created(statuses.get(container.name) or ContainerStatus(name=container.name)),
             requests=parse_amounts(container.resources.requests),
-            limits=parse_amounts(container.resources.limits),
+            limits=limits,
+            desired_cpu_milli=desired_milli if 0 < desired_milli != limits.get(CPU, 0) else None,
             is_init=is_init,
             is_sidecar=is_init and is_sidecar(container),
         )

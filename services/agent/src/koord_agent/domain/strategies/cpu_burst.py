@@ -103,6 +103,7 @@ class _Target(NamedTuple):
     key: str  # Id of the container, or UID of the pod
     directory: str  # Its cgroup directory
     limit_milli: int  # CPU limit in milli-cores
+    desired_milli: int | None  # CPU limit that a resize asks for; None without one
     is_running: bool  # Whether the container runs
     used_cores: float | None  # Last CPU usage in cores; None if there is no sample
     throttled: float | None  # Last throttled ratio, from 0 to 1; None if there is no sample
@@ -244,6 +245,7 @@ def _targets(look: NodeLook, pod: AgentPod) -> Iterator[_Target]:
             key=pod.uid,
             directory=look.pod_directory(pod),
             limit_milli=pod.limits.get(CPU, 0),
+            desired_milli=None,
             is_running=True,
             used_cores=look.metrics.last(Kind.POD_CPU, pod.uid),
             throttled=look.metrics.last(Kind.POD_CPU_THROTTLED, pod.uid),
@@ -256,6 +258,7 @@ def _targets(look: NodeLook, pod: AgentPod) -> Iterator[_Target]:
             key=container.container_id,
             directory=directory,
             limit_milli=container.limits.get(CPU, 0),
+            desired_milli=container.desired_cpu_milli,
             is_running=container.is_running,
             used_cores=look.metrics.last(Kind.CONTAINER_CPU, container.container_id),
             throttled=look.metrics.last(Kind.CONTAINER_CPU_THROTTLED, container.container_id),
@@ -263,8 +266,15 @@ def _targets(look: NodeLook, pod: AgentPod) -> Iterator[_Target]:
 
 
 def _bursts(policy: node_strategies.CpuBurstStrategy, of_pod: str, targets: Iterable[_Target]) -> dict[str, int]:
-    """Burst buffers by directory."""
-    values = {target.directory: cpu_burst_rules.burst_value_us(policy, target.limit_milli) for target in targets}
+    """Burst buffers by directory.
+
+    A resize to a lower limit makes room for itself: the kernel would refuse its quota below the burst buffer.
+    """
+    values: dict[str, int] = {}
+    for target in targets:
+        value = cpu_burst_rules.burst_value_us(policy, target.limit_milli)
+        desired = target.desired_milli
+        values[target.directory] = value if desired is None else min(value, milli_to_quota_us(desired))
     values[of_pod] = sum(values.values())
     return values
 
