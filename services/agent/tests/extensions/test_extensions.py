@@ -221,14 +221,14 @@ def test_a_strategy_writes_where_it_may_and_a_broken_one_is_only_a_problem() -> 
 
 def test_the_first_policy_by_name_holds_for_a_pod_without_an_annotation() -> None:
     extensions = Extensions()
-    first, second = Burst(200), Burst(700)
+    first, second = Burst(50), Burst(700)
     extensions.add_policies("b", second)
     extensions.add_policies("a", first)
     node = Node(extensions)
     node.round("web", "db")
     pods = node.agent.pods
     directory = node.host.layout.pod_directory(pods.all["web"].kube_qos, "web")
-    assert node.host.read(CgroupFile(directory, "cpu.cfs_burst_us")) == "400000\n"
+    assert node.host.read(CgroupFile(directory, "cpu.cfs_burst_us")) == "100000\n"
     node.agent.run_cycle(2_000)
     assert (first.asked, second.asked) == (2, 1), "asked once for each pod"
 
