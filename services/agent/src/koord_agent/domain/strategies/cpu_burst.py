@@ -36,7 +36,7 @@ LONGEST_WINDOW_MS = 10_000
 WINDOW_INTERVALS = 5
 UNKNOWN_USAGE_PERCENT = 100
 REST_MS = 10_000
-"""Time for which a pod whose files are in place is not looked at again."""
+"""Time for which a pod with a burst buffer whose files are in place is not looked at again."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -137,7 +137,11 @@ class CpuBurstStrategy:
             seen.add(pod.uid)
             own = cpu_burst_rules.policy_of_pod(pod, policy) if pod.annotations else node_policy
             rest = self._resting.get(pod.uid)
-            if rest is not None and rest[:2] == (pod, own) and 0 <= look.now_ms - rest.since_ms < REST_MS:
+            if (
+                rest is not None
+                and rest[:2] == (pod, own)
+                and (not own.bursts_by_buffer or 0 <= look.now_ms - rest.since_ms < REST_MS)
+            ):
                 continue
             targets = tuple(_targets(look, pod))
             of_pod = look.pod_directory(pod)
