@@ -121,6 +121,21 @@ def test_a_container_gets_what_the_hooks_computed(runtime: NriRuntime, settings:
     assert hooks.calls[0].container == HookedContainer(name="main", id="containerd://c1", before=before)
 
 
+def test_quotas_are_in_the_cfs_period_of_the_container(runtime: NriRuntime, settings: AgentSettings) -> None:
+    hooks = RecordingHooks()
+    hooks.values = HookValues(cfs_quota_us=160_000)
+    resources = nri_messages()["LinuxResources"]()
+    resources.cpu.quota.value, resources.cpu.period.value = 20_000, 10_000
+    with running_plugin(settings, hooks):
+        runtime.accept()
+        runtime.start_up()
+        request = message((1, POD), (2, CONTAINER), (3, resources.SerializeToString()))
+        answer = nri_messages()["UpdateContainerResponse"].FromString(runtime.call("UpdateContainer", request))
+    assert hooks.calls[0].container is not None
+    assert hooks.calls[0].container.before.cfs_quota_us == 200_000, "per 100 ms"
+    assert answer.update[0].linux.resources.cpu.quota.value == 16_000
+
+
 def test_nothing_computed_is_an_empty_answer(runtime: NriRuntime, settings: AgentSettings) -> None:
     with running_plugin(settings, RecordingHooks()):
         runtime.accept()
