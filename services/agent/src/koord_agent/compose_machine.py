@@ -156,7 +156,13 @@ def hook_answers(shell: Shell[AgentSettings], agent: NodeAgent, audit: AuditSink
         policy=FailurePolicy(settings.runtime_hooks_plugin_failure_policy),
         look=lambda: agent.last_look,
         machine=machine,
-        files=LinuxPodFiles(host, roots, audit=audit, now_ms=lambda: int(shell.clock.unix() * 1000)),
+        files=LinuxPodFiles(
+            host,
+            roots,
+            audit=audit,
+            now_ms=lambda: int(shell.clock.unix() * 1000),
+            weight_line=lambda: agent.qos.weights.line,
+        ),
         observe=HookMetrics(shell.metrics.registry, agent.node).observe,
     )
 

@@ -53,5 +53,6 @@ def test_the_agent_writes_the_weights_of_the_runtime(tmp_path: Path, of_runtime:
     metrics = Metrics(store=SeriesStore(), now_ms=0, interval_ms=1_000)
     evidence = WeightEvidence(host)
     evidence.look(NodeLook(now_ms=0, node="n", layout=layout, cgroup_version=2, metrics=metrics, pods=(web,)))
+    assert shares_to_weight(2_048, evidence.line) == int(written)
     host.write(CgroupFile(besteffort, SHARES), "2048")
     assert (tmp_path / besteffort / "cpu.weight").read_text() == written

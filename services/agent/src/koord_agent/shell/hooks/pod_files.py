@@ -19,6 +19,7 @@ from koordcore.service.telemetry.logging import logger
 from koord_agent.domain.hooks.call import HookCall, HookValues, Stage
 from koord_agent.domain.hooks.plugins import StageResult
 from koord_agent.domain.kernel.cfs_bandwidth import QUOTA
+from koord_agent.domain.kernel.cpu_weight import WeightLine
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan, writable_trees
 from koord_agent.domain.reporting.audit import AuditEvent
 from koord_agent.domain.strategies.group_identity import BVT
@@ -43,7 +44,18 @@ _log: Final = logger("agent.hooks")
 class LinuxPodFiles:
     """Many threads may use it; one writes at a time. Nobody else uses its `host`. Implements `answering.PodFiles`."""
 
-    def __init__(self, host: Host, roots: HostRoots, *, audit: AuditSink, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        roots: HostRoots,
+        *,
+        audit: AuditSink,
+        now_ms: Callable[[], int],
+        weight_line: Callable[[], WeightLine] = lambda: WeightLine.QUADRATIC,
+    ) -> None:
+        """`weight_line` returns the line by which the container runtime converts shares to weights of cgroup v2."""
+        self._host = host
+        self._weight_line = weight_line
         self._executor = CgroupExecutor(host, trees=writable_trees(host.layout))
         self._groups = PodGroups(roots.resctrl)
         self._audit = audit
@@ -74,6 +86,7 @@ class LinuxPodFiles:
             if value is not None
         ]
         with self._lock:
+            self._host.use_weights(self._weight_line())
             outcomes = self._executor.apply(plans, now_ms) if plans else ()
         for outcome in outcomes:
             self._tell(call, outcome)

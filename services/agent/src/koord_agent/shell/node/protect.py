@@ -161,7 +161,7 @@ class QosCycle:
             self._machine = MachineSettings(host, host.roots, settings, audit, Interval(every_ms, cycle_ms))
             self._hooks = MachineHooks(host, host.roots, settings, observe, Interval(every_ms, cycle_ms))
         self._readings = HostReadings(host, self._machine)
-        self._weights = WeightEvidence(host)
+        self.weights = WeightEvidence(host)
         self._detection = Detection()
         self._suppression = CpuSuppressStrategy(gates.enabled)
         self.burst_values = BurstValues(host.cgroup_version)
@@ -244,7 +244,7 @@ class QosCycle:
 
         # 3. pick one value for each file and write it, in the order that the tree needs
         self._allow_applications(look)
-        self._weights.look(look)
+        self.weights.look(look)
         arbitration = self._executor.arbitrate(proposed.plans, look.now_ms)
         outcomes = self._executor.write(arbitration)
         self.burst_values.take(look, proposed.plans, outcomes)

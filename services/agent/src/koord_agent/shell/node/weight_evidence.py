@@ -6,7 +6,7 @@ from koordcore.protocol.qos import QosClass
 from koordcore.protocol.resource_names import CPU
 
 from koord_agent.domain.kernel.cgroup_files import SHARES, milli_to_shares, parse_number
-from koord_agent.domain.kernel.cpu_weight import line_of
+from koord_agent.domain.kernel.cpu_weight import WeightLine, line_of
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.shell.host.host import Host
@@ -23,6 +23,7 @@ class WeightEvidence:
     """
 
     def __init__(self, host: Host) -> None:
+        self.line = WeightLine.QUADRATIC  # The line of the runtime, as far as it is known
         self._host = host
         self._at_ms: int | None = None
         self._is_known = host.cgroup_version == 1 or host.roots is None
@@ -33,6 +34,7 @@ class WeightEvidence:
         self._at_ms = look.now_ms
         line = line_of(sample for sample, _ in zip(self._samples(look), range(MOST_CONTAINERS), strict=False))
         if line is not None:
+            self.line = line
             self._host.use_weights(line)
             self._is_known = True
 
