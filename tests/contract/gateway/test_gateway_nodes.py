@@ -10,7 +10,7 @@ from koord_manager.shell.gateway.outbox import Writes
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, BasedOn
 from koordcore.events.nodepolicy import NodeMetricPolicyRendered, NodeOvercommitComputed, NodeSloRendered
-from koordcore.events.observation import NodeUsageReported, Usage
+from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
 from support.kubernetes.gateway_world import World, gateway_settings, gateway_world, install_crds, node
 from support.until import until
 
@@ -123,6 +123,47 @@ async def test_a_new_node_metric_object_gets_the_report_that_the_earlier_one_had
         await world.until(written)
         await world.server.delete("nodemetrics", "", "node-1")
         await world.until(written)
+
+
+async def test_a_report_that_differs_in_its_time_only_is_not_written_and_the_next_replaces_all_of_it(
+    tmp_path: Path,
+) -> None:
+    def report(second: int, cpu: int, *pods: str) -> NodeUsageReported:
+        used = [PodUsage(uid="", namespace="d", name=name, priority_class="", qos="", usage=Usage(1)) for name in pods]
+        return NodeUsageReported(
+            updated_at=f"2026-11-21T10:00:{second:02}.000000Z",
+            report_interval_seconds=60,
+            aggregate_duration_seconds=300,
+            node_usage=Usage(cpu_milli=cpu),
+            pods=used,
+            prod_peak=Usage(1) if pods else None,
+        )
+
+    async with _node_metric(tmp_path, node_metric_status=True, report_seconds=0.01) as world:
+        await world.server.apply(node("node-2"))
+        await world.until(lambda: world.view.node("node-2"))
+        await world.append(AggregateRef("nodepolicy", "node-2"), NodeMetricPolicyRendered(spec={}))
+        await world.until(lambda: world.server.object("nodemetrics", "", "node-2"))
+
+        def status(name: str = "node-1") -> dict[str, Any]:
+            found = world.server.object("nodemetrics", "", name)
+            written: dict[str, Any] = (found or {}).get("status") or {}
+            return written
+
+        def is_written(second: int, name: str = "node-1") -> bool:
+            return status(name).get("updateTime", "").startswith(f"2026-11-21T10:00:{second:02}")
+
+        world.view.observe(1, "node-1", report(0, 1500, "a", "b"))
+        await world.until(lambda: is_written(0))
+        assert [pod["name"] for pod in status()["podsMetric"]] == ["a", "b"]
+        world.view.observe(2, "node-1", report(1, 1500, "a", "b"))
+        world.view.observe(3, "node-2", report(1, 1500))
+        await world.until(lambda: is_written(1, "node-2"))  # looked at after the first node
+        assert is_written(0)
+        world.view.observe(4, "node-1", report(2, 1600))
+        await world.until(lambda: is_written(2))
+        assert (status()["podsMetric"], "prodPeakMetric" in status()) == ([], False)
+        assert status()["nodeMetric"]["nodeUsage"]["resources"]["cpu"] == "1600m"
 
 
 async def test_the_report_of_a_new_node_metric_object_is_taken_in_whatever_the_earlier_one_said(tmp_path: Path) -> None:

@@ -36,13 +36,13 @@ from support.kubernetes.admission import Webhooks
 from support.kubernetes.answers import ApiError, status
 from support.kubernetes.authorization import User
 from support.kubernetes.faults import Faults
-from support.kubernetes.patches import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from support.kubernetes.patches import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from support.kubernetes.resources import Json, Resource
 from support.kubernetes.selectors import matches, name_selected
 from support.kubernetes.store import Store
 from support.kubernetes.verbs import Verbs
 
-_PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH)
+_PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 _SUBRESOURCES = ("status", "binding", "eviction")
 
 
@@ -239,9 +239,13 @@ class ApiServer:
                 if content_type not in _PATCHES:
                     raise ApiError(415, f"the body of the request was in an unknown format: {content_type!r}")
                 patch = await _json(request)
-                return JSONResponse(
-                    await self.verbs.patch(resource, key, subresource, content_type, patch, user.name, dry_run=dry_run)
+                manager = request.query_params.get("fieldManager", "")
+                if content_type == APPLY_PATCH and not manager:
+                    raise ApiError(422, "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value")
+                changed = await self.verbs.patch(
+                    resource, key, subresource, content_type, patch, user.name, dry_run=dry_run, manager=manager
                 )
+                return JSONResponse(changed)
             case "delete" if name and not subresource:
                 raw = await request.body()
                 options: Json = json.loads(raw) if raw else {}

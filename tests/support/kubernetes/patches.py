@@ -1,6 +1,6 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # API objects are plain JSON here, as they are on the wire.
-"""The patch content types of the Kubernetes API: JSON patch, JSON merge patch, strategic merge patch.
+"""The patch content types of the Kubernetes API: JSON patch, JSON merge patch, strategic merge patch, apply.
 
 source    RFC 6902, RFC 7386; https://github.com/kubernetes/community/blob/master/contributors/devel/sig-api-machinery/strategic-merge-patch.md
 """
@@ -15,6 +15,7 @@ Json = dict[str, Any]
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
 
 _MERGE_KEYS = {
     "conditions": "type",
@@ -59,6 +60,23 @@ def apply_patch(content_type: str, document: Json, patch: object) -> Json:
     if content_type == MERGE_PATCH:
         return cast("Json", merge(document, cast("Json", patch)))
     return cast("Json", strategic_merge(document, cast("Json", patch)))
+
+
+def server_side_apply(document: Json, wanted: Json, before: Json) -> Json:
+    """A forced server-side apply. `before`: what the same manager applied last; what it left out since is removed.
+
+    Lists are replaced as a whole, which is right for kinds whose definition has no list with keys.
+    """
+    return cast("Json", merge(document, _with_removals(wanted, before)))
+
+
+def _with_removals(wanted: Json, before: Json) -> Json:
+    result: Json = {key: None for key in before if key not in wanted}
+    for key, value in wanted.items():
+        old = before.get(key)
+        is_map = isinstance(value, dict) and isinstance(old, dict)
+        result[key] = _with_removals(cast("Json", value), cast("Json", old)) if is_map else value
+    return result
 
 
 def merge(target: object, patch: object) -> object:

@@ -13,7 +13,14 @@ from typing import Any, cast
 
 from support.kubernetes.admission import MUTATING, VALIDATING, AdmissionRequest, Webhooks, give_name
 from support.kubernetes.answers import SUCCESS, ApiError, conflict, invalid, not_found
-from support.kubernetes.patches import STRATEGIC_PATCH, MalformedPatch, UnprocessablePatch, apply_patch
+from support.kubernetes.patches import (
+    APPLY_PATCH,
+    STRATEGIC_PATCH,
+    MalformedPatch,
+    UnprocessablePatch,
+    apply_patch,
+    server_side_apply,
+)
 from support.kubernetes.resources import BUILT_IN, Json, Resource, resources_of
 from support.kubernetes.selectors import matches
 from support.kubernetes.store import Key, Store
@@ -37,6 +44,7 @@ class Verbs:
             (item.group, item.version, item.plural): item for item in BUILT_IN
         }
         self.now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self.applied: dict[tuple[object, ...], Json] = {}  # what a manager of fields applied last to an object
         for name in ("default", "kube-system", "koordinator-system"):
             self._store_new(self.resources["", "v1", "namespaces"], "", {"metadata": {"name": name}})
 
@@ -169,8 +177,9 @@ class Verbs:
         user: str,
         *,
         dry_run: bool,
+        manager: str = "",
     ) -> Json:
-        """PATCH of an object or of its status. Raises ApiError."""
+        """PATCH of an existing object or of its status. `manager`: owner of applied fields. Raises ApiError."""
         if content_type == STRATEGIC_PATCH and resource.is_custom:
             raise ApiError(415, "the body of the request was in an unknown format - accepted media types include: "
                                 "application/json-patch+json, application/merge-patch+json")  # fmt: skip
@@ -178,8 +187,15 @@ class Verbs:
             old = self.store.shelf(resource.store_key).objects.get(key)
             if old is None:
                 raise not_found(resource.plural, key[1])
+            owned = (resource.store_key, key, old["metadata"]["uid"], subresource, manager)
+            shown = copy.deepcopy(self.shown(resource, old))
             try:
-                document = apply_patch(content_type, copy.deepcopy(self.shown(resource, old)), patch)
+                if content_type == APPLY_PATCH:
+                    applied = cast("Json", patch)
+                    document = server_side_apply(shown, applied, self.applied.get(owned, {}))
+                    self.applied[owned] = applied
+                else:
+                    document = apply_patch(content_type, shown, patch)
             except MalformedPatch as error:
                 raise ApiError(400, str(error)) from error
             except UnprocessablePatch as error:

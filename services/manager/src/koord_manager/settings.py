@@ -63,7 +63,7 @@ class KubernetesSettings(ElectedSettings):
         True,
         description="Write the status of PodGroups, ElasticQuotas and Recommendations, and the quotas of profiles.",
     )
-    write_node_metric_status: bool = Field(False, description="Write reports of our agents as NodeMetric status.")
+    write_node_metric_status: bool = Field(True, description="Write reports of our agents as NodeMetric status.")
 
     @property
     def further_ports(self) -> dict[str, str]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.node_metric import report_of
-from koord_manager.domain.gateway.objects.node_objects import node_metric_status
+from koord_manager.domain.gateway.objects.node_metric_status import status_of
 from koord_manager.domain.gateway.objects.topology_object import pending_topology
 from koord_manager.domain.gateway.requests import JSON_PATCH
 from koordcore.events.nodestate import NodeTopologyReported, TopologyZone
@@ -133,8 +133,7 @@ def test_numa_usage_windows_and_extensions_survive_the_way_through_a_node_metric
             )
         ],
     )
-    (operation,) = cast("list[dict[str, Any]]", node_metric_status("a", said).body)
-    read = report_of({"status": operation["value"]}, lambda _, name: name)
+    read = report_of({"status": status_of(said)}, lambda _, name: name)
     assert read is not None
     assert read.numa == numa
     assert read.aggregated_system_usages == windows

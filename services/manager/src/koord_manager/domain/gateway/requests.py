@@ -14,6 +14,9 @@ REQUEST_SECONDS: Final = 30.0
 JSON: Final = "application/json"
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+APPLY_PARAMETERS: Final = (("fieldManager", "koordstream"), ("force", "true"))
+"""Parameters of a server-side apply: the owner of the fields, who takes them from any other owner."""
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 
 
@@ -25,6 +28,7 @@ class Request(NamedTuple):
     path: str  # Path at the API server, such as `/api/v1/nodes/<name>`
     body: object  # JSON value, or None for no body
     content_type: str = JSON  # Media type of the body; it tells the API server which kind of patch a `PATCH` is
+    parameters: tuple[tuple[str, str], ...] = ()  # Parameters of the query
 
 
 class Meaning(StrEnum):

@@ -276,7 +276,13 @@ class KubernetesApi:
 async def send(api: KubernetesApi, request: Request) -> ApiResponse:
     """Send a write to the API server and return the response. If the server does not answer, the status is 0."""
     try:
-        return await api.request(request.method, request.path, body=request.body, content_type=request.content_type)
+        return await api.request(
+            request.method,
+            request.path,
+            body=request.body,
+            content_type=request.content_type,
+            parameters=dict(request.parameters) or None,
+        )
     except Unreachable as error:
         return ApiResponse(0, codec.encode({"message": str(error)}))
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from koordcore.bus.client.connection import NoAnswer, NotConnected
 from koordcore.bus.folds.foldable import Folded
-from koordcore.events.envelope import AggregateRef, Event, Origin, name_from_token, name_token
+from koordcore.events.envelope import AggregateRef, Event, Origin, name_token
 from koordcore.events.observation import NodeUsageReported
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import EventLog, ObservationLog
@@ -26,19 +26,18 @@ from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.cluster.work_queue import WorkQueue
-from koord_manager.domain.gateway.objects.node_objects import node_metric_status
 from koord_manager.domain.gateway.pending_writes import NODE, PendingWrites
 from koord_manager.domain.gateway.pod_status_writes import KubernetesEvent
-from koord_manager.domain.gateway.requests import meaning_of
 from koord_manager.domain.gateway.resources import Mirrored
 from koord_manager.shell.appender import is_misconfigured
-from koord_manager.shell.gateway.api import KubernetesApi, send
+from koord_manager.shell.gateway.api import KubernetesApi
 from koord_manager.shell.gateway.epoch import EpochCheck
 from koord_manager.shell.gateway.event_recorder import EventRecorder
 from koord_manager.shell.gateway.fact_appender import ErrorBoundary, FactAppender, NotLeading
 from koord_manager.shell.gateway.ingest import NODE_METRICS, Ingest
 from koord_manager.shell.gateway.listwatch import ListWatch, OutageLog, Sighting
 from koord_manager.shell.gateway.metrics import GatewayMetrics
+from koord_manager.shell.gateway.node_metrics import NodeMetrics
 from koord_manager.shell.gateway.outbox import Outbox, Writes
 from koord_manager.shell.gateway.scale_reader import ScaleReader
 from koord_manager.shell.gateway.sweep import Sweep
@@ -61,7 +60,7 @@ class GatewaySettings:
     resync_seconds: float = 0.0  # Interval of complete lists, or 0 for none
     # Interval between comparisons of fold and API server (event-bus spec, 9.3), or 0 for none.
     sweep_seconds: float = 600.0
-    report_seconds: float = 15.0  # Interval of writes of NodeMetric status
+    report_seconds: float = 5.0  # Interval at which new reports are looked for, to be written as NodeMetric status
     epoch_namespace: str = "koordinator-system"  # Namespace of the ConfigMap with the cluster's epoch
 
 
@@ -228,7 +227,14 @@ class _TermOfGateway:
             )
             for resource in settings.resources
         ]
-        self._reported: dict[str, tuple[str, str]] = {}
+        self._node_metrics = NodeMetrics(
+            context.api,
+            self._facts,
+            lambda: self._ingest.known.get(NODE_METRICS, {}),
+            context.metrics.written,
+            self._errors("reports"),
+            every=settings.report_seconds,
+        )
 
     def _tell(self, event: KubernetesEvent) -> None:
         self._pending_writes.events.append(event)
@@ -267,7 +273,7 @@ class _TermOfGateway:
         tasks += [self._ingest.run(), self._write_out(), self._words.say(), self._listen(), self._watch_figures()]
         tasks.append(self._scales.run())
         if self._settings.node_metric_status:
-            tasks.append(self._publish_reports())
+            tasks.append(self._node_metrics.run())
         if self._settings.sweep_seconds:
             tasks.append(self._sweep())
         running = [asyncio.ensure_future(task) for task in tasks]
@@ -317,28 +323,6 @@ class _TermOfGateway:
             based_on=context.view.state.position,
         )
         await context.observations.publish(AggregateRef("node", name_token(node)), report, origin)
-
-    async def _publish_reports(self) -> None:
-        """Write the newest report of each of our agents as NodeMetric status, each report once for each object."""
-        context = self._context
-        while True:
-            await asyncio.sleep(self._settings.report_seconds)
-            reports = context.view.reports
-            self._reported = {token: written for token, written in self._reported.items() if token in reports}
-            for token, report in list(reports.items()):
-                name = name_from_token(token)
-                known = self._ingest.known.get(NODE_METRICS, {}).get(name)
-                if known is None or self._reported.get(token) == (known.uid, report.updated_at):
-                    continue
-                self._facts.require_term()
-                with self._errors("reports")(name):
-                    request = node_metric_status(name, report)
-                    answer = await send(context.api, request)
-                    if answer.status == 0:
-                        break
-                    context.metrics.written(request.purpose, meaning_of(answer.status))
-                    if answer.ok:
-                        self._reported[token] = known.uid, report.updated_at
 
     async def _watch_figures(self) -> None:
         while True:

@@ -1,24 +1,22 @@
 """Decide the writes to the custom resources of a node: NodeSLO, NodeMetric and the zones of its topology.
 
 Koordinator's node agent reads NodeSLO and the spec of NodeMetric, and writes the status of NodeMetric. So users can
-replace one component at a time.
+replace one component at a time. For our agent, `node_metric_status` writes the status.
 
 Source:
     manager spec, 4.2, 5.4, 6.1; protocol spec, 9.1, 9.2
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 from koordcore.events.envelope import name_from_token
 from koordcore.events.objects import custom_ref
-from koordcore.events.observation import GpuUsage, NodeUsageReported, Usage
 from koordcore.protocol.config.node_slo import update_extensions
 from koordcore.protocol.crd.admit import Accepted, admit
-from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordcore.state.aggregates import CustomObjectState
-from koordcore.values.duration import format_duration
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_value
 
@@ -28,7 +26,7 @@ from koord_manager.domain.gateway.requests import JSON, JSON_PATCH, Json, Reques
 NODE_SLO = "/apis/slo.koordinator.sh/v1alpha1/nodeslos"
 NODE_METRIC = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
 TOPOLOGY = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies"
-_SLO_GROUP = "slo.koordinator.sh/v1alpha1"
+SLO_GROUP = "slo.koordinator.sh/v1alpha1"
 
 
 class Known(NamedTuple):
@@ -79,7 +77,7 @@ def _deletion(what: str, path: str, name: str, found: Known | None) -> Request |
 
 
 def _written(what: str, path: str, kind: str, name: str, spec: Json, found: Known | None) -> Request | None:
-    document: Json = {"apiVersion": _SLO_GROUP, "kind": kind, "metadata": {"name": name}, "spec": _without_none(spec)}
+    document: Json = {"apiVersion": SLO_GROUP, "kind": kind, "metadata": {"name": name}, "spec": _without_none(spec)}
     admitted = admit(document)
     stored: Json = cast("Json", admitted.object) if isinstance(admitted, Accepted) else document
     if found is None:
@@ -100,88 +98,6 @@ def _without_none(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_none(item) for item in cast("list[Any]", value)]
     return value
-
-
-def node_metric_status(name: str, report: NodeUsageReported) -> Request:
-    status: Json = {
-        "updateTime": report.updated_at,
-        "podsMetric": [
-            {
-                "namespace": pod.namespace,
-                "name": pod.name,
-                "podUsage": _used(pod.usage, pod.gpus),
-                "priority": pod.priority_class,
-                "qos": pod.qos,
-                **({"extensions": pod.extensions} if pod.extensions else {}),
-            }
-            for pod in report.pods
-        ],
-        "hostApplicationMetric": [
-            {
-                "name": application.name,
-                "usage": {"resources": _amounts(application.usage)},
-                "priority": application.priority_class,
-                "qos": application.qos,
-            }
-            for application in report.host_applications
-        ],
-    }
-    node: Json = {}
-    if report.numa:
-        node["numaUsages"] = [
-            {
-                "numaNodeID": numa.numa_node,
-                "nodeUsage": {"resources": _amounts(numa.node_usage)},
-                **({"systemUsage": {"resources": _amounts(numa.system_usage)}} if numa.system_usage else {}),
-            }
-            for numa in report.numa
-        ]
-    if report.node_usage is not None:
-        node["nodeUsage"] = _used(report.node_usage, report.gpus)
-    if report.system_usage is not None:
-        node["systemUsage"] = {"resources": _amounts(report.system_usage)}
-    windows = {
-        "aggregatedNodeUsages": report.aggregated_node_usages,
-        "aggregatedSystemUsages": report.aggregated_system_usages,
-    }
-    for field, found in windows.items():
-        if found:
-            node[field] = [
-                {
-                    "usage": {kind: {"resources": _amounts(usage)} for kind, usage in item.usage.items()},
-                    "duration": format_duration(item.duration_seconds * 1_000_000_000),
-                }
-                for item in found
-            ]
-    if node:
-        status["nodeMetric"] = node
-    for field, usage in (("prodReclaimableMetric", report.prod_reclaimable), ("prodPeakMetric", report.prod_peak)):
-        if usage is not None:
-            status[field] = {"resource": {"resources": _amounts(usage)}}
-    operations = [{"op": "add", "path": "/status", "value": status}]
-    return Request("nodemetric-status", "PATCH", f"{NODE_METRIC}/{name}/status", operations, JSON_PATCH)
-
-
-def _used(usage: Usage, gpus: Sequence[GpuUsage]) -> Json:
-    """Return a usage and the GPUs in use as JSON, in the form of a NodeMetric (agent spec, 7)."""
-    devices = [
-        {
-            "id": gpu.uuid,
-            "minor": gpu.minor,
-            "type": "gpu",
-            "resources": {
-                GPU_CORE: str(gpu.core_percent),
-                GPU_MEMORY: str(gpu.memory_bytes),
-                GPU_MEMORY_RATIO: str(gpu.memory_percent),
-            },
-        }
-        for gpu in gpus
-    ]
-    return {"resources": _amounts(usage), **({"devices": devices} if devices else {})}
-
-
-def _amounts(usage: Usage) -> Json:
-    return {"cpu": f"{usage.cpu_milli}m", "memory": str(usage.memory_bytes)}
 
 
 def pending_zones(view: ManagerView, token: str) -> Request | None:
