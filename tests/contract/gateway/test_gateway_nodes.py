@@ -11,7 +11,8 @@ from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, BasedOn
 from koordcore.events.nodepolicy import NodeMetricPolicyRendered, NodeOvercommitComputed, NodeSloRendered
 from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
-from support.kubernetes.gateway_world import World, gateway_settings, gateway_world, install_crds, node
+from koordcore.ports.leadership import Term
+from support.kubernetes.gateway_world import Interrupted, World, gateway_settings, gateway_world, install_crds, node
 from support.until import until
 
 
@@ -164,6 +165,31 @@ async def test_a_report_that_differs_in_its_time_only_is_not_written_and_the_nex
         await world.until(lambda: is_written(2))
         assert (status()["podsMetric"], "prodPeakMetric" in status()) == ([], False)
         assert status()["nodeMetric"]["nodeUsage"]["resources"]["cpu"] == "1600m"
+
+
+async def test_who_no_longer_leads_writes_no_report(tmp_path: Path) -> None:
+    settings = gateway_settings(node_metric_status=True, report_seconds=0.01)
+    async with gateway_world(tmp_path, settings=settings, begin=False) as world:
+        await install_crds(world.server)
+        leadership = Interrupted()
+        await world.begin(leadership=leadership)
+        await world.server.apply(node("node-1"))
+        await world.until(lambda: world.view.node("node-1"))
+        await world.append(AggregateRef("nodepolicy", "node-1"), NodeMetricPolicyRendered(spec={}))
+        await world.until(lambda: world.server.object("nodemetrics", "", "node-1"))
+
+        def status() -> object:
+            return (world.server.object("nodemetrics", "", "node-1") or {}).get("status")
+
+        leadership.term = None
+        report = NodeUsageReported(
+            updated_at="2026-11-21T10:00:00Z", report_interval_seconds=60, aggregate_duration_seconds=300
+        )
+        world.view.observe(1, "node-1", report)
+        await world.until(lambda: leadership.is_awaited)
+        assert not status()
+        leadership.term = Term("test", 2, 0.0)
+        await world.until(status)
 
 
 async def test_the_report_of_a_new_node_metric_object_is_taken_in_whatever_the_earlier_one_said(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from koordcore.events.recommendation import (
     UsagePercentiles,
 )
 from koordcore.state.aggregates import NodeHealth, NodePolicyState, RecommendationState
-from koordctl.node.lines import formula_line, health_line, mid_line, other_lines, overcommit_lines
+from koordctl.node.lines import formula_line, health_line, mid_line, other_lines, overcommit_lines, promised_lines
 from koordctl.recommend import recommendation_lines
 
 GIB = 1 << 30
@@ -58,6 +58,16 @@ def test_what_is_published_shows_normalization_and_third_parties() -> None:
     assert "batch cpu 4.8 = 4 * normalization 1.20" in text
     assert "kubernetes.io/batch-cpu 3.8 = 4.8 - 1 held by third parties" in text
     assert "zone node-0: batch cpu 2.4, memory 1.0Gi" in text
+
+
+def test_a_node_that_shows_more_than_was_computed_says_why() -> None:
+    policy = NodePolicyState(seq=1, batch_cpu_milli=600, computed_at="2026-01-01T00:00:00Z")
+    shown = {"kubernetes.io/batch-cpu": 5000, "kubernetes.io/batch-memory": GIB, "cpu": 16_000}
+    assert list(promised_lines(policy, shown)) == [
+        "  the Node shows kubernetes.io/batch-cpu 5, and 0.6 was computed: it shows what its pods request",
+        "  the Node shows kubernetes.io/batch-memory 1.0Gi, and 0.0Gi was computed: it shows what its pods request",
+    ]
+    assert list(promised_lines(policy, {"kubernetes.io/batch-cpu": 600})) == []
 
 
 def test_mid_resources_show_prediction_or_ratio() -> None:

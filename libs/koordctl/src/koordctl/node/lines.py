@@ -8,12 +8,12 @@ Source:
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from koordcore.events.nodepolicy import MidTerms, OvercommitTerms
-from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
-from koordcore.state.aggregates import NodeHealth, NodePolicyState
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, LENT
+from koordcore.state.aggregates import NodeHealth, NodePolicyState, policy_resources
 
 from koordctl.node.hardware import hardware_lines
 from koordctl.node.story import NodeStory
@@ -91,6 +91,16 @@ def _published(policy: NodePolicyState) -> Iterator[str]:
             yield f"  {name} {show(left)} = {show(policy.origin.get(name, 0))} - {show(held)} held by third parties"
 
 
+def promised_lines(policy: NodePolicyState, allocatable: Mapping[str, int]) -> Iterator[str]:
+    """Batch and mid resources of which the Node object shows more than was computed, because its pods request it."""
+    computed = policy_resources(policy)
+    for name in LENT:
+        own, least = allocatable.get(name, 0), computed.get(name, 0)
+        if policy.computed_at and own > least:
+            show = shown("cpu" if name.endswith("-cpu") else "memory")
+            yield f"  the Node shows {name} {show(own)}, and {show(least)} was computed: it shows what its pods request"
+
+
 def other_lines(policy: NodePolicyState) -> Iterator[str]:
     """Ratios, devices, metric collection and health. Parts that the manager has not decided are absent."""
     if policy.ratios_computed:
@@ -139,6 +149,8 @@ def node_lines(story: NodeStory, as_of: str = "") -> Iterator[Line]:
     if story.batch_cpu_milli is None:
         yield Line(f"    no batch resources: {story.overcommit_reason or 'not computed yet'}")
     yield from (Line(f"    {line}") for line in (overcommit_lines(story.policy) if story.policy else ()))
+    if story.policy is not None:
+        yield from (Line(f"    {line}") for line in promised_lines(story.policy, story.allocatable))
     if story.terms:
         yield Line(f"    published {time_text(story.overcommit_at)}: {story.overcommit_reason}")
     others = list(other_lines(story.policy)) if story.policy else []

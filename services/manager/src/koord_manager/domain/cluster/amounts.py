@@ -15,13 +15,11 @@ from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.priority import PriorityBand, priority_class
 from koordcore.protocol.qos import QosClass, qos
-from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
+from koordcore.protocol.resource_names import LENT
 from koordcore.values.quantity import parse_milli, parse_value
 from koordcore.values.resources import Amounts
 
 LOW_PRIORITY = (PriorityBand.BATCH, PriorityBand.FREE)
-LENT: Final = (BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY)
-"""Resources that overcommit adds to a node."""
 _ALIVE = ("", "Running", "Pending")
 _FINISHED: Final = ("Succeeded", "Failed")
 

@@ -18,10 +18,10 @@ from koordcore.protocol import keys
 from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.config.sections import ColocationStrategy
 from koordcore.protocol.objects import Node
+from koordcore.protocol.resource_names import LENT
 from koordcore.state.aggregates import NodePolicyState, PodSpecState, policy_annotations, policy_resources
 from koordcore.values.resources import Amounts, parse_amounts
 
-from koord_manager.domain.cluster.amounts import LENT
 from koord_manager.domain.cluster.view import ManagerView
 
 

@@ -19,13 +19,13 @@ from typing import Final
 from koordcore.events.envelope import name_from_token
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Node, Quantities
-from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, RDMA
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, LENT, RDMA
 from koordcore.state.aggregates import NodePolicyState, policy_annotations, policy_resources
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_value
 from koordcore.values.resources import Amounts
 
-from koord_manager.domain.cluster.amounts import LENT, promised
+from koord_manager.domain.cluster.amounts import promised
 from koord_manager.domain.cluster.nodes import GPU_RESOURCES
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.requests import MERGE_PATCH, Json, Request

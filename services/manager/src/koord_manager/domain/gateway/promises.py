@@ -11,9 +11,9 @@ from koordcore.events.envelope import AggregateRef, Event, name_token
 from koordcore.events.gateway import PodBound
 from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken
 from koordcore.events.objects import PodSpecAdded, PodSpecChanged, PodSpecDeleted
+from koordcore.protocol.resource_names import LENT
 from koordcore.state.aggregates import NodeLedger, PodSpecState, PodState
 
-from koord_manager.domain.cluster.amounts import LENT
 from koord_manager.domain.cluster.view import ManagerView
 
 
