@@ -70,7 +70,9 @@ async def test_only_pods_that_admission_decides_about_wait_for_a_manager(
 
     # a manager answers: both entries send, each pod to one of them
     assert create(plane, pod("plain")).code == 0
-    assert create(plane, pod("service", labels={QOS: "LS"})).code == 0
+    held = pod("service", labels={QOS: "LS"})
+    held["metadata"]["finalizers"] = ["example.org/held"]
+    assert create(plane, held).code == 0
     assert create(plane, pod("matched"), "colocated").code == 0
     assert plane.get("pod", "matched", "-n", "colocated")["metadata"]["labels"][QOS] == "LS"
     refused = create(plane, pod("wrong", resources={"requests": BATCH, "limits": BATCH}))
@@ -83,6 +85,7 @@ async def test_only_pods_that_admission_decides_about_wait_for_a_manager(
         create(plane, pod("front", labels={"tier": "front"}), "colocated"),
         create(plane, pod("elsewhere"), "apart"),
         plane.ask("label", "pod", "plain", "-n", "default", "more=yes"),
+        plane.ask("patch", "pod", "service", "-n", "default", "--type=merge", "-p", '{"metadata":{"finalizers":null}}'),
     ]
     waiting = [
         create(plane, pod("ls", labels={QOS: "LS"})),

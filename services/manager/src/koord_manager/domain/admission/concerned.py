@@ -66,8 +66,22 @@ NEW_POD: Final = _OR.join(
     )
 )
 """Whether a new pod names anything of the protocol. Defaults are set: what has a limit has a request."""
-CHANGED_POD: Final = f"{NEW_POD}{_OR}(oldObject != null && {_has_key('oldObject.metadata.?labels')})"
-"""Of a pod that changes, also the labels that it had: some must not be removed."""
+_IS_CHANGED: Final = _OR.join(
+    (
+        "oldObject == null",
+        *(
+            f"object.metadata.?{field}.orValue({{}}) != oldObject.metadata.?{field}.orValue({{}})"
+            for field in ("labels", "annotations")
+        ),
+    )
+)
+CHANGED_POD: Final = (
+    f"({_IS_CHANGED})\n&& ({NEW_POD}{_OR}(oldObject != null && {_has_key('oldObject.metadata.?labels')}))"
+)
+"""Whether a pod that is created or changed names anything of the protocol, or did so before.
+
+Of a change, admission judges labels and annotations, because nothing else that it judges may change. So finalizers are
+removed without a manager."""
 
 
 class Matched(NamedTuple):
