@@ -21,7 +21,7 @@ from koordcore.values.resources import Amounts
 
 LOW_PRIORITY = (PriorityBand.BATCH, PriorityBand.FREE)
 _ALIVE = ("", "Running", "Pending")
-_FINISHED: Final = ("Succeeded", "Failed")
+FINISHED: Final = ("Succeeded", "Failed")
 
 
 class Amount(NamedTuple):
@@ -63,7 +63,7 @@ class PodUse(NamedTuple):
 def pod_facts(pod: Pod) -> PodFacts:
     """Return the values of a pod's spec that overcommit needs (manager spec, 1.2, 5.3)."""
     band = priority_class(pod)
-    asked = pod_requests(pod) if pod.status.phase not in _FINISHED else {}
+    asked = pod_requests(pod) if pod.status.phase not in FINISHED else {}
     lent = {name: asked[name] for name in LENT if name in asked}
     if pod.status.phase not in _ALIVE or band in LOW_PRIORITY:
         return PodFacts(counts=False, band=band, request=Amount(), is_lse=False, lent=lent)

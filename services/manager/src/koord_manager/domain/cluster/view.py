@@ -62,7 +62,7 @@ from koordcore.state.aggregates import (
 from koordcore.state.index import CustomObjects, IdsByName, NewestReports, PodIndex, PodKeys
 
 from koord_manager.domain.admission.context.facts import ADMISSION_KINDS, ConfigNames, Recommend, facts_of, fold_fact
-from koord_manager.domain.cluster.amounts import PodFacts, pod_facts
+from koord_manager.domain.cluster.amounts import FINISHED, PodFacts, pod_facts
 from koord_manager.domain.cluster.nodes import is_deleted, topology_of_agent
 from koord_manager.domain.cluster.queued_objects import queue_all
 from koord_manager.domain.cluster.work_queue import WorkQueue
@@ -123,7 +123,6 @@ TOPOLOGIES = "noderesourcetopologies"
 DEVICES = "devices"
 AGAIN_SECONDS = 60.0
 """Time after the answer to an eviction until the request of a node's agent is repeated if its pod still exists."""
-_FINISHED: Final = ("Succeeded", "Failed")
 
 
 class ManagerView:
@@ -449,6 +448,6 @@ class ManagerView:
 
 def _keys(pod: Pod) -> PodKeys:
     """Node: where the API server bound the pod, "" once it has finished. Owners: those that control it."""
-    node = name_token(pod.spec.node_name) if pod.status.phase not in _FINISHED else ""
+    node = name_token(pod.spec.node_name) if pod.status.phase not in FINISHED else ""
     owners = tuple(owner.uid for owner in pod.metadata.owner_references if owner.controller)
     return PodKeys(pod.metadata.namespace, pod.metadata.name, node, owners)

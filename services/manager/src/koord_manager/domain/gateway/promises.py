@@ -7,14 +7,20 @@ Source:
     decision 0055
 """
 
+from typing import Final
+
 from koordcore.events.envelope import AggregateRef, Event, name_token
 from koordcore.events.gateway import PodBound
 from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken
 from koordcore.events.objects import PodSpecAdded, PodSpecChanged, PodSpecDeleted
+from koordcore.protocol.objects import Pod
 from koordcore.protocol.resource_names import LENT
 from koordcore.state.aggregates import NodeLedger, PodSpecState, PodState
 
+from koord_manager.domain.cluster.amounts import FINISHED
 from koord_manager.domain.cluster.view import ManagerView
+
+_LENT: Final = frozenset(LENT)
 
 
 class Promises:
@@ -44,11 +50,20 @@ class Promises:
                 return set()
 
     def _pod_changed(self, view: ManagerView, uid: str) -> set[str]:
-        before, known = self._node.pop(uid, ""), view.facts_of_pod(uid)
+        before, spec = self._node.pop(uid, ""), view.state.of_kind(PodSpecState).get(uid)
         after = ""
-        if known is not None and known[1].lent:
+        if spec is not None and _requests_lent(spec.object):
             placed = view.state.of_kind(PodState).get(uid)
-            after = name_token(known[0].spec.node_name or (placed.node if placed is not None else ""))
+            after = name_token(spec.object.spec.node_name or (placed.node if placed is not None else ""))
         if after:
             self._node[uid] = after
         return {before, after} - {""}
+
+
+def _requests_lent(pod: Pod) -> bool:
+    """Return whether an unfinished pod requests batch or mid resources. A new leader asks it of every pod."""
+    spec = pod.spec
+    listed = (each.resources.requests for each in (*spec.containers, *spec.init_containers))
+    return pod.status.phase not in FINISHED and any(
+        not _LENT.isdisjoint(amounts) for amounts in (*listed, spec.overhead or {})
+    )
