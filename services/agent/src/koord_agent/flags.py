@@ -53,6 +53,7 @@ IDLE_FLAGS: Final[Sequence[FlagSpec]] = (
         "runtime-hooks-reconcile-interval", "values are compared when pods or rules change, and every 10 s"
     ),
     *without_effect("resource-force-update-seconds", "each cycle compares values with what their files have"),
+    *without_effect("in-container", "no program of the machine is run", is_bool=True),
     *without_effect("pprof-addr", "the profiles are at the address of --http-host and --http-port"),
     *without_effect("vmodule log_dir log_file log_file_max_size stderrthreshold", _NO_KLOG),
     *without_effect("logtostderr alsologtostderr skip_headers one_output add_dir_header", _NO_KLOG, is_bool=True),
@@ -108,7 +109,7 @@ def container_paths(environ: Mapping[str, str], prefix: str) -> dict[str, str]:
     """
     if environ.get(AGENT_MODE, HOST_MODE) == HOST_MODE:
         return {}
-    return {prefix + name.upper(): path for name, path in CONTAINER_PATHS.items()} | {f"{prefix}IN_CONTAINER": "true"}
+    return {prefix + name.upper(): path for name, path in CONTAINER_PATHS.items()}
 
 
 def _in_unit_of(name: str, text: str) -> str:

@@ -66,7 +66,6 @@ class AgentSettings(ServiceSettings):
     var_run_root: Annotated[Path, Flag("var-run-root-dir")] = Field(
         Path("/var/run"), description="The machine's /var/run."
     )
-    in_container: bool = Field(False, description="Run commands in the mount namespace of the machine's first process.")
     kubelet_address: str = Field(
         "", description="Address of this node's kubelet. Without it pods are known from the log."
     )

@@ -12,11 +12,9 @@ from koord_agent.domain.kernel.cgroup_layout import (
     kubepods_directory,
 )
 from koord_agent.domain.kernel.cpu_weight import WeightLine
-from koord_agent.domain.kernel.cpus import parse_lscpu
 from koord_agent.domain.plans.plan import OutsideTree, require_inside
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.topology import CpuPlace
 
 uids = st.uuids().map(str)
 
@@ -150,17 +148,3 @@ def test_invalid_values_name_resource_and_value(resource: str, value: str) -> No
     with pytest.raises(InvalidInput, match=resource.replace(".", r"\.")) as caught:
         files.validate(resource, value)
     assert repr(value) in str(caught.value)
-
-
-def test_offline_cpus_do_not_enter_the_topology() -> None:
-    text = (
-        "CPU NODE SOCKET CORE L1d:L1i:L2:L3 ONLINE\n"
-        "  1    -      0    1 1:1:1:0          yes\n"
-        "  0    0      0    0 0:0:0:0          yes\n"
-        "  2    0      0    2 2:2:2:0          no\n"
-        "  3    -      -    - -                no\n"
-    )
-    assert parse_lscpu(text) == (
-        CpuPlace(cpu=0, core=0, socket=0, node=0),
-        CpuPlace(cpu=1, core=1, socket=0, node=0),
-    )

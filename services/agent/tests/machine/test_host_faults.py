@@ -8,7 +8,7 @@ import pytest
 from koord_agent.domain.kernel import counters
 from koord_agent.domain.kernel.cgroup_files import RESOURCES, Unsupported, from_file_text
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
-from koord_agent.domain.kernel.cpus import parse_lscpu
+from koord_agent.domain.kernel.cpus import CpuFiles, cpu_places
 from koord_agent.domain.kernel.resctrl_files import parse_monitoring, parse_schemata, resctrl_support
 from koord_agent.domain.metrics.monitor import HostReading, NodeMonitor
 from koord_agent.domain.metrics.series import SeriesStore
@@ -126,9 +126,9 @@ def test_corrupted_texts_never_bring_a_collector_down(tmp_path: Path, version: i
 @pytest.mark.fuzz
 def test_texts_without_a_file_are_parsed_or_refused_but_nothing_else() -> None:
     random_ = random.Random(7)
-    cpu_lines = "CPU NODE SOCKET CORE CACHE ONLINE\n0 0 0 0 0:0:0:0 yes\n1 - 0 1 1:1:1:0 yes\n"
     for _ in range(CORRUPTED // 5):
-        parse_lscpu(corrupted(cpu_lines.encode(), random_, JUNK).decode(errors="replace"))
+        lists = [corrupted(b"0-1\n", random_, JUNK).decode(errors="replace") for _ in range(4)]
+        cpu_places({cpu: CpuFiles(core_cpus=lists[cpu], package_cpus=lists[cpu + 2]) for cpu in range(2)}, {})
         resctrl_support(
             corrupted(b"vendor_id : GenuineIntel\nflags : cat_l3 mba\n", random_, JUNK).decode(errors="replace")
         )

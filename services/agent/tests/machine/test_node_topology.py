@@ -143,17 +143,15 @@ def test_it_is_said_when_it_changed_and_not_again_after_a_restart(tmp_path: Path
     assert TopologyReporter(host, PLACES, said=said).report(desired(), [], 0) is not None
 
 
-def test_information_that_disagrees_or_is_malformed_is_not_reported(tmp_path: Path) -> None:
-    assert TopologyReporter(machine(tmp_path / "one", numa_nodes=1), PLACES).report(desired(), [], 0) is None
-    assert TopologyReporter(machine(tmp_path / "two"), ()).report(desired(), [], 0) is None
+def test_a_malformed_annotation_is_told_and_nothing_is_reported_until_it_is_mended(tmp_path: Path) -> None:
     reporter = TopologyReporter(machine(tmp_path / "three"), PLACES)
     assert reporter.report(desired(annotations={keys.SYSTEM_QOS_RESOURCE: "{"}), [], 0) is None
-    said = reporter.problem
-    assert said
+    said = reporter.problems
+    assert said[0].startswith("topology is not reported: ")
     assert reporter.report(desired(), [], SYNC_EVERY_MS - 1) is None
-    assert reporter.problem == said, "it lasts until the next reading"
+    assert reporter.problems == said, "it lasts until the next reading"
     assert reporter.report(desired(), [], SYNC_EVERY_MS) is not None
-    assert reporter.problem == ""
+    assert reporter.problems == ()
     silent = TopologyReporter(machine(tmp_path / "four"), PLACES, reports=False)
     assert silent.report(desired(), [], 0) is None
     assert silent.pools is not None

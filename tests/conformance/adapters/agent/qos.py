@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -11,7 +12,7 @@ from koord_agent.domain.hooks import resctrl
 from koord_agent.domain.kernel.cgroup_files import is_equal
 from koord_agent.domain.kernel.counters import SchedCounters, Stall, sched_delay_ms, stall_ratio
 from koord_agent.domain.kernel.resctrl_files import Schemata
-from koord_agent.domain.kernel.storage_info import StorageInfo, parse_storage
+from koord_agent.domain.kernel.storage_info import BlockDevice, StorageInfo, storage_of
 from koord_agent.domain.node.pods import AgentPod, agent_pod
 from koord_agent.domain.strategies import block_io, cpu_burst_rules, memory_qos, system_config
 from koord_agent.domain.strategies.contention import contentions
@@ -304,7 +305,7 @@ def blkio_op(given: dict[str, Json]) -> dict[str, Json]:
         case "need_write":
             return {"need_write": not is_equal(given["file"], given["current"], given["value"], 1)}
         case "storage":
-            info = parse_storage(lsblk=given["lsblk"], vgs=given["vgs"], lvs=given["lvs"], findmnt=given["findmnt"])
+            info = storage_of(_block_devices(given), dict(_MOUNT.findall(given["findmnt"])))
             return {
                 "disk_number": info.disk_number,
                 "partition_disk": info.partition_disk,
@@ -315,6 +316,26 @@ def blkio_op(given: dict[str, Json]) -> dict[str, Json]:
             }
         case other:
             raise AssertionError(f"no such op: {other}")
+
+
+_BLOCK = re.compile(r'NAME="(.*?)" TYPE="(.*?)" MAJ:MIN="(.*?)"')
+_MOUNT = re.compile(r'TARGET="(.*?)" SOURCE="(.*?)"')
+
+
+def _block_devices(given: dict[str, Json]) -> list[BlockDevice]:
+    """What sysfs has of the devices in the outputs of lsblk, vgs and lvs, which the vectors show."""
+    (group,) = (line.split() for line in given["vgs"].splitlines())
+    found: list[BlockDevice] = []
+    for name, kind, number in _BLOCK.findall(given["lsblk"]):
+        if kind == "lvm":
+            slave = group[2].removeprefix("/dev/")
+            found.append(
+                BlockDevice(name="dm-0", number=number, slaves=(slave,), mapped_name=name, mapped_uuid="LVM-x")
+            )
+        else:
+            parent = name.rstrip("0123456789") if kind == "part" else ""
+            found.append(BlockDevice(name=name, number=number, parent=parent))
+    return found
 
 
 def _resolved(info: StorageInfo, wanted: dict[str, Json]) -> str | None:

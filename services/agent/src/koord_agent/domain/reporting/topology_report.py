@@ -12,7 +12,7 @@ import msgspec
 from koordcore.events.envelope import Event
 from koordcore.events.nodestate import CpuCache, DeviceInventoryChanged, NodeTopologyReported, TopologyZone
 from koordcore.protocol import keys
-from koordcore.protocol.annotations.cpu import KubeletCpuManagerPolicy, SystemQosResource
+from koordcore.protocol.annotations.cpu import HIGHEST_ZONE, KubeletCpuManagerPolicy, SystemQosResource
 from koordcore.protocol.annotations.node import numa_zone_reserved
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values import codec
@@ -39,7 +39,7 @@ class NumaMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Zone:
-    """One NUMA node in the report, named `node-<i>`: amounts of cpu in milli-cores, and of everything else in bytes."""
+    """One NUMA node in the report, named `node-<id>`: amounts of cpu in milli-cores, of everything else in bytes."""
 
     name: str
     capacity: Mapping[str, int]
@@ -48,44 +48,60 @@ class Zone:
 
 def zones(
     topology: CpuTopology,
-    memory: Sequence[NumaMemory],
+    memory: Mapping[int, NumaMemory],
     *,
     report_hugepages: bool = False,
     numa_reservation: tuple[ResourceList, ResourceList] | None = None,
-) -> tuple[Zone, ...] | None:
-    """Return the zones `node-<i>`, one per NUMA node; `memory` is in their order.
+) -> tuple[Zone, ...]:
+    """Return a zone `node-<id>` for each NUMA node, by its id in the kernel, which may have holes.
 
-    None if CPU and memory information have different numbers of NUMA nodes. `numa_reservation` is capacity and
-    allocatable of a node with the label enable-numa-reservation. The difference is subtracted evenly, rounded up in
+    A node with only CPUs or only memory (CXL, GH200) is a zone with the other amount 0. A node with neither is left
+    out. `memory` is by node. `numa_reservation` is capacity and allocatable of a node with the label
+    enable-numa-reservation. The difference is subtracted evenly from the zones that have the resource, rounded up in
     milli-units.
 
-    Source: agent spec, 4.7 (7).
+    Source: agent spec, 4.7 (7), which reports nothing at all instead; reality, 4.10.
     """
-    count = len(topology.nodes)
-    if count != len(memory):
-        return None
-    reserved = numa_zone_reserved(*numa_reservation, count) if numa_reservation is not None else {}
+    with_cpus, with_memory = topology.nodes.keys(), {node for node, of in memory.items() if of.total_bytes}
+    reserved_milli: dict[str, int] = {}
+    if numa_reservation is not None:
+        for name, having in ((CPU, with_cpus), (MEMORY, with_memory)):
+            reserved = numa_zone_reserved(*numa_reservation, max(len(having), 1))
+            reserved_milli[name] = reserved.get(name, ZERO).milli()
     found: list[Zone] = []
-    for index, of_node in enumerate(memory):
+    for node in sorted(with_cpus | with_memory):
+        of_node = memory.get(node, NumaMemory(total_bytes=0, hugepages={}))
         pages = {
             name: of_node.hugepages.get(size, 0) * size * KIBIBYTE if report_hugepages else 0
             for size, name in HUGEPAGES.items()
         }
-        cpu_milli = len(topology.nodes.get(index, EMPTY)) * 1000
+        cpu_milli = len(topology.nodes.get(node, EMPTY)) * 1000
         memory_bytes = max(of_node.total_bytes - sum(pages.values()), 0)
-        left_milli_bytes = memory_bytes * 1000 - reserved.get(MEMORY, ZERO).milli()
+        left_milli_bytes = memory_bytes * 1000 - reserved_milli.get(MEMORY, 0)
         found.append(
             Zone(
-                name=f"node-{index}",
+                name=f"node-{node}",
                 capacity={CPU: cpu_milli, MEMORY: memory_bytes, **pages},
                 allocatable={
-                    CPU: max(cpu_milli - reserved.get(CPU, ZERO).milli(), 0),
+                    CPU: max(cpu_milli - reserved_milli.get(CPU, 0), 0),
                     MEMORY: max(-(-left_milli_bytes // 1000), 0),
                     **pages,
                 },
             )
         )
     return tuple(found)
+
+
+def zone_problems(topology: CpuTopology, memory: Mapping[int, NumaMemory | None]) -> tuple[str, ...]:
+    """What the zones of a report lack, one sentence each. `memory` is by NUMA node, None if unreadable."""
+    unreadable = sorted(node for node, of in memory.items() if of is None)
+    absent = sorted(topology.nodes.keys() - memory.keys())
+    ignored = sorted(node for node in topology.nodes.keys() | memory.keys() if node > HIGHEST_ZONE)
+    return (
+        *(f"memory of NUMA node {node} cannot be read" for node in unreadable),
+        *(f"NUMA node {node} has CPUs, but the kernel does not list it: its memory is unknown" for node in absent),
+        *(f"NUMA node {node}: the scheduler ignores zones above {HIGHEST_ZONE}" for node in ignored),
+    )
 
 
 DEVICES_OF: Final = "devices of "
@@ -96,7 +112,7 @@ MANAGED_BY: Final = {keys.MANAGED_BY: keys.MANAGED_BY_KOORDINATOR}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTopology:
     topology: CpuTopology
-    memory: Sequence[NumaMemory]
+    memory: Mapping[int, NumaMemory]  # By NUMA node
     basic: Mapping[str, str | bool]  # cpuModel, hyperThreadEnabled and so on; empty and false values are left out
     # Configuration of the kubelet; None if there is no kubelet or it has not answered yet.
     kubelet: KubeletConfiguration | None = None
@@ -110,8 +126,8 @@ def topology_reported(
     labels: Mapping[str, str],
     numa_reservation: tuple[ResourceList, ResourceList],
     report_hugepages: bool = False,
-) -> NodeTopologyReported | None:
-    """Return the content of the NodeResourceTopology of a node; None as for `zones`.
+) -> NodeTopologyReported:
+    """Return the content of the NodeResourceTopology of a node.
 
     Source: agent spec, 4.7.
     """
@@ -122,8 +138,6 @@ def topology_reported(
         report_hugepages=report_hugepages,
         numa_reservation=numa_reservation if is_reserved else None,
     )
-    if of_zones is None:
-        return None
     kubelet = found.kubelet or KubeletConfiguration()
     copied = {key: labels[key] for key in (keys.ENABLE_NUMA_RESERVATION,) if key in labels}
     return NodeTopologyReported(

@@ -1,40 +1,55 @@
-"""The disks of this machine, from lsblk, vgs, lvs, findmnt and sysfs.
+"""The disks of this machine, from sysfs and the mounts of its first process. No program of the machine is run.
 
-The commands run in a thread of their own, so a disk that hangs delays only the next look-up.
+The files are read in a thread of its own, so a disk that hangs delays only the next look-up.
 
 Source: agent spec, 6.11.
 """
 
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 
-from koord_agent.domain.kernel.storage_info import KUBELET_DIR, StorageInfo, parse_storage
+from koord_agent.domain.kernel.storage_info import KUBELET_DIR, BlockDevice, StorageInfo, parse_mounts, storage_of
+from koord_agent.shell.host.kernel_files import read_kernel_file
 
 REFRESH_MS = 60_000
-COMMAND_SECONDS = 5
-COMMANDS: Mapping[str, Sequence[str]] = {
-    "lsblk": ("lsblk", "-P", "-o", "NAME,TYPE,MAJ:MIN"),
-    "vgs": ("vgs", "--readonly", "--noheadings", "--options", "vg_name,pv_count,pv_name"),
-    "lvs": ("lvs", "--readonly", "--noheadings", "--options", "lv_name,vg_name"),
-    "findmnt": ("findmnt", "-P", "-o", "TARGET,SOURCE"),
-}
-
-
-def output_of(command: Sequence[str]) -> str:
-    """Empty if the command does not exist, fails or takes too long."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
-        return ""
-    return done.stdout if done.returncode == 0 else ""
 
 
 def in_thread(work: Callable[[], None]) -> None:
     """A daemon thread, which is not waited for."""
     Thread(target=work, name="storage", daemon=True).start()
+
+
+def read_block_devices(folder: Path) -> list[BlockDevice]:
+    """`folder` is `class/block` of sysfs. Empty if it does not exist; devices that vanish are left out."""
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError:
+        return []
+    return [device for entry in entries if (device := _block_device(entry)) is not None]
+
+
+def _block_device(entry: Path) -> BlockDevice | None:
+    def text(name: str) -> str:
+        return (read_kernel_file(str(entry / name)) or "").strip()
+
+    number = text("dev")
+    if not number:
+        return None
+    try:
+        slaves = tuple(sorted(slave.name for slave in (entry / "slaves").iterdir()))
+    except OSError:  # a partition has none
+        slaves = ()
+    parent = entry.resolve().parent.name if (entry / "partition").exists() else ""
+    return BlockDevice(
+        name=entry.name,
+        number=number,
+        parent=parent,
+        slaves=slaves,
+        mapped_name=text("dm/name"),
+        mapped_uuid=text("dm/uuid"),
+    )
 
 
 @dataclass(slots=True)
@@ -52,11 +67,11 @@ class Looks:
 
 
 class Storage:
-    """The disks of one machine, looked up with machine tools in a thread.
+    """The disks of one machine, looked up in a thread.
 
     Args:
         block_devices: Folder `class/block` of sysfs.
-        run: Runs a command and returns its output; "" if it failed.
+        mounts: File with the mounts of the machine, `/proc/1/mountinfo`.
         start: Starts a function without waiting for it.
         refresh_ms: Milliseconds after which the disks are looked up again.
     """
@@ -64,15 +79,15 @@ class Storage:
     def __init__(
         self,
         block_devices: Path,
+        mounts: Path,
         kubelet: Path = Path(KUBELET_DIR),
         *,
-        run: Callable[[Sequence[str]], str] = output_of,
         start: Callable[[Callable[[], None]], None] = in_thread,
         refresh_ms: int = REFRESH_MS,
     ) -> None:
         self._block_devices = block_devices
+        self._mounts = mounts
         self._kubelet = kubelet
-        self._run = run
         self._start = start
         self._refresh_ms = refresh_ms
         self._info: StorageInfo | None = None
@@ -94,22 +109,13 @@ class Storage:
 
     def _look(self) -> None:
         try:
-            texts = {name: self._run(command) for name, command in COMMANDS.items()}
-            self._info = parse_storage(**texts, parents=self._parents(), kubelet_dir=str(self._kubelet))
+            devices = read_block_devices(self._block_devices)
+            mounts = parse_mounts(read_kernel_file(str(self._mounts)) or "", devices)
+            self._info = storage_of(devices, mounts, str(self._kubelet))
         except Exception:
             self.looks.count(succeeded=False)
             raise
         else:
-            self.looks.count(succeeded=bool(texts["lsblk"]))
+            self.looks.count(succeeded=bool(devices))
         finally:
             self._is_looking = False
-
-    def _parents(self) -> dict[str, str]:
-        found: dict[str, str] = {}
-        try:
-            for entry in self._block_devices.iterdir():
-                if (entry / "partition").exists():
-                    found[entry.name] = entry.resolve().parent.name
-        except OSError:
-            return found
-        return found

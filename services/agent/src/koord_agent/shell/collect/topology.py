@@ -14,6 +14,7 @@ from koordcore.values.quantity import of_milli, of_value
 from koordcore.values.resources import Amounts, ResourceList
 from koordcore.values.topology import CpuPlace, CpuTopology
 
+from koord_agent.domain.kernel.counters import parse_meminfo
 from koord_agent.domain.kernel.resctrl_files import UNKNOWN_VENDOR
 from koord_agent.domain.node.cpu_pools import CpuPools, cpu_pools
 from koord_agent.domain.node.desired import DesiredView
@@ -24,6 +25,7 @@ from koord_agent.domain.reporting.topology_report import (
     NumaMemory,
     report_digest,
     topology_reported,
+    zone_problems,
 )
 from koord_agent.shell.collect.storage import Looks
 from koord_agent.shell.host.kernel_files import read_kernel_file
@@ -59,14 +61,15 @@ class TopologyReporter:
         self.kubelet: KubeletConfiguration | None = None
         self.kubelet_entries: Mapping[str, Mapping[str, str]] = {}
         self.pools: CpuPools | None = None
-        self.problem = ""  # Why the last reading gave no topology; "" if it succeeded
+        # What the last reading could not report, one sentence each; empty if it reported everything.
+        self.problems: tuple[str, ...] = ()
         self.amend: Callable[[NodeTopologyReported], NodeTopologyReported] = lambda report: report
         """Adds the additions of installed packages to a report."""
         self.cpu_looks, self.numa_looks = Looks(), Looks()
         self.l3_caches = read_l3_caches(host.roots.sys)
         self._host = host
         self._topology = CpuTopology(tuple(places))
-        self._memory = host.numa.memory
+        self._memory: Mapping[int, NumaMemory] = {}
         self._cpu_info_ms = cpu_info_ms
         self._cpu_info_due_ms: int | None = None
         self._basic = _basic_info(host, self._topology)
@@ -80,12 +83,13 @@ class TopologyReporter:
     def report(self, desired: DesiredView, pods: Sequence[AgentPod], now_ms: int) -> NodeTopologyReported | None:
         """Read CPUs and NUMA nodes if it is due. Return the fact about them if it changed, otherwise None.
 
-        If the annotation of system QoS is invalid, nothing changes, and `problem` says so until a reading succeeds.
+        What is readable is reported, and `problems` says what is not. If the annotation of system QoS is invalid,
+        nothing changes.
         """
         try:
             return self._read(desired, pods, now_ms)
         except InvalidInput as error:
-            self.problem = str(error)
+            self.problems = (f"topology is not reported: {error}",)
             return None
 
     def _read(self, desired: DesiredView, pods: Sequence[AgentPod], now_ms: int) -> NodeTopologyReported | None:
@@ -99,15 +103,28 @@ class TopologyReporter:
         self._owned = owned
         self._due_ms = now_ms + self._sync_ms
         self._look_at_cpus(now_ms)
+        unread = self._host.topology_problems
         if not self._topology.places:
+            self.problems = (f"topology is not reported: {'; '.join(unread) or 'no CPU is known'}",)
             return None
         self.pools = cpu_pools(self._topology, pods, desired.annotations, self.kubelet_entries)
-        self.problem = ""
-        memory = self._memory()
-        self.numa_looks.count(succeeded=memory is not None)
+        found = self._read_memory()
+        unread = (*unread, *zone_problems(self._topology, found))
+        self.numa_looks.count(succeeded=None not in found.values())
+        self.problems = tuple(f"a part of the topology is not reported: {problem}" for problem in unread)
         if not self._reports:
             return None
-        return None if memory is None else self._changed(self._report(desired, self.pools, memory))
+        # a node that is listed and cannot be read for once keeps its amount
+        self._memory = {node: last for node, of in found.items() if (last := of or self._memory.get(node)) is not None}
+        return self._changed(self._report(desired, self.pools, self._memory))
+
+    def _read_memory(self) -> Mapping[int, NumaMemory | None]:
+        """By NUMA node. A kernel without NUMA has one node with all memory, and no files about it."""
+        found = self._host.numa.memory()
+        if found or set(self._topology.nodes) != {0}:
+            return found
+        total = parse_meminfo(read_kernel_file(str(self._host.roots.proc / "meminfo")) or "").get("MemTotal")
+        return {0: None if total is None else NumaMemory(total_bytes=total, hugepages={})}
 
     @property
     def places(self) -> tuple[CpuPlace, ...]:
@@ -115,9 +132,12 @@ class TopologyReporter:
         return self._topology.places
 
     def _look_at_cpus(self, now_ms: int) -> None:
-        """Read the online CPUs and what they can do; both may change. If reading fails, the last CPUs stay."""
+        """Read the online CPUs and what they can do; both may change. If reading fails, the last CPUs stay.
+
+        While no CPU is known, they are read each time.
+        """
         due = self._cpu_info_due_ms
-        if due is not None and due - self._cpu_info_ms <= now_ms < due:
+        if self._topology.places and due is not None and due - self._cpu_info_ms <= now_ms < due:
             return
         self._cpu_info_due_ms = now_ms + self._cpu_info_ms
         # the first look was made with the agent
@@ -129,9 +149,7 @@ class TopologyReporter:
             self._basic = _basic_info(self._host, self._topology)
         self.l3_caches = read_l3_caches(self._host.roots.sys) or self.l3_caches
 
-    def _report(
-        self, desired: DesiredView, pools: CpuPools, memory: Sequence[NumaMemory]
-    ) -> NodeTopologyReported | None:
+    def _report(self, desired: DesiredView, pools: CpuPools, memory: Mapping[int, NumaMemory]) -> NodeTopologyReported:
         found = NodeTopology(
             topology=self._topology,
             memory=memory,
@@ -147,9 +165,7 @@ class TopologyReporter:
             report_hugepages=self._report_hugepages,
         )
 
-    def _changed(self, report: NodeTopologyReported | None) -> NodeTopologyReported | None:
-        if report is None:
-            return None
+    def _changed(self, report: NodeTopologyReported) -> NodeTopologyReported | None:
         report = self.amend(report)
         digest = report_digest(report)
         if digest == self._said:

@@ -9,7 +9,6 @@ Source: agent spec, 6.9, 18 (disk-io, network).
 import errno
 import os
 import posixpath
-import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from resource import RLIMIT_NOFILE, getrlimit
@@ -42,7 +41,7 @@ from koord_agent.domain.kernel.counters import (
     parse_tcp,
 )
 from koord_agent.domain.kernel.cpu_weight import WeightLine
-from koord_agent.domain.kernel.cpus import COLUMNS, parse_lscpu
+from koord_agent.domain.kernel.cpus import CpuReading
 from koord_agent.domain.kernel.features import Features
 from koord_agent.domain.kernel.numa_usage import cold_page_bytes, parse_numa_stat
 from koord_agent.domain.kernel.resctrl_files import GROUPS, MONITOR_FILES, MONITOR_PREFIX, parse_monitoring
@@ -50,11 +49,10 @@ from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.shell.host.host import Capacity, CycleSource, Vanished, WriteFailed
 from koord_agent.shell.host.kernel_files import read_kernel_file
 from koord_agent.shell.host.linux_features import find_features
-from koord_agent.shell.host.numa import NumaReader
+from koord_agent.shell.host.numa import NumaReader, read_cpus
 from koord_agent.shell.host.perf import CountersAbsent, CycleCounters, open_cgroup_counters
 from koord_agent.shell.host.probe import HostRoots, cgroup_layout, cgroup_version, jiffy_ns
 
-LSCPU_TIMEOUT_SECONDS: Final = 5
 GONE: Final = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
 KIDLED_SETTINGS: Final = {"scan_period_in_seconds": "5", "use_hierarchy": "1"}
 _KEPT_PATHS: Final = 8192
@@ -153,6 +151,7 @@ class LinuxHost:
         self._paths: dict[str, tuple[str, str, str, str]] = {}
         self._counting: list[CycleCounters] = []
         self._weights = WeightLine.QUADRATIC
+        self._topology = CpuReading((), ())
 
     @property
     def layout(self) -> CgroupLayout:
@@ -332,19 +331,13 @@ class LinuxHost:
         return read_resctrl_counters(self._roots.resctrl)
 
     def cpu_topology(self) -> tuple[CpuPlace, ...]:
-        root = self._roots.system_root
-        of_root = [] if root is None else ["--sysroot", str(root)]
-        try:
-            done = subprocess.run(
-                self._roots.command(["lscpu", *of_root, f"-e={COLUMNS}"]),
-                capture_output=True,
-                text=True,
-                timeout=LSCPU_TIMEOUT_SECONDS,
-                check=True,
-            )
-        except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
-            return ()
-        return parse_lscpu(done.stdout)
+        self._topology = read_cpus(self._roots.sys, self._numa.cpus())
+        return self._topology.places
+
+    @property
+    def topology_problems(self) -> tuple[str, ...]:
+        """What the last call of `cpu_topology` could not read, one sentence each."""
+        return self._topology.problems
 
     def tree(self, directory: str) -> tuple[str, ...]:
         if not os.path.isdir(self._hierarchy("cpu", directory)):  # noqa: PTH112 - in the fast loop

@@ -6,7 +6,6 @@ Source: agent spec, 1 (3), 3.4, 6, 15.
 """
 
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from koord_agent.domain.kernel.counters import parse_busy_ticks_per_cpu
 from koord_agent.domain.kernel.features import Feature, Features, Finding
 from koord_agent.domain.kernel.resctrl_files import resctrl_support
 from koord_agent.shell.host.kernel_files import read_kernel_file
-from koord_agent.shell.host.numa import CPUS, read_l3_caches
+from koord_agent.shell.host.numa import CPUS, NumaReader, read_cpus, read_l3_caches
 from koord_agent.shell.host.perf import CountersAbsent, open_cgroup_counters
 from koord_agent.shell.host.probe import POD_RESOURCES_SOCKET, RUNTIME_SOCKETS, HostRoots
 
@@ -44,14 +43,8 @@ class _Probe:
         roots = self._roots
         yield _readable(Feature.NODE_COUNTERS, roots.proc / "stat")
         yield self._cgroup_counters()
-        lscpu = shutil.which("lscpu")
-        yield Finding(
-            feature=Feature.CPU_TOPOLOGY,
-            usable=lscpu is not None,
-            file=lscpu or "lscpu",
-            why="" if lscpu else "the program is not installed",
-        )
-        yield _readable(Feature.NUMA, roots.sys / "bus/node/devices/node0/meminfo")
+        yield self._topology()
+        yield self._numa()
         yield self._caches()
         yield self._pressure()
         yield self._cycles()
@@ -115,6 +108,18 @@ class _Probe:
     def _cgroup_counters(self) -> Finding:
         file = Path(file_path(str(self._roots.cgroup), "cpuacct.usage", "", self._version, reading=True))
         return _readable(Feature.CGROUP_COUNTERS, file)
+
+    def _topology(self) -> Finding:
+        found = read_cpus(self._roots.sys, NumaReader(self._roots.sys).cpus())
+        file = str(self._roots.sys / CPUS / "online")
+        return Finding(
+            feature=Feature.CPU_TOPOLOGY, usable=not found.problems, file=file, why="; ".join(found.problems)
+        )
+
+    def _numa(self) -> Finding:
+        """The first node; its id is not always 0."""
+        first = next(iter(NumaReader(self._roots.sys).nodes), 0)
+        return _readable(Feature.NUMA, self._roots.sys / f"bus/node/devices/node{first}/meminfo")
 
     def _caches(self) -> Finding:
         there = bool(read_l3_caches(self._roots.sys))

@@ -5,7 +5,7 @@ Source: agent spec, 1, 3.1.
 
 import ctypes
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -51,26 +51,11 @@ class HostRoots:
     kubelet_cgroup_root: str = ""
     # Sockets of runtimes that are not in the folders above.
     endpoints: tuple[Path, ...] = ()
-    # Whether the agent runs in a container. Commands then run in the mount namespace of process 1.
-    in_container: bool = False
 
     @property
     def resctrl(self) -> Path:
         """Where it is mounted, or would be mounted."""
         return (self.filesystems or self.sys / "fs") / "resctrl"
-
-    @property
-    def system_root(self) -> Path | None:
-        """Folder with the `sys` and `proc` of another machine, such as a recorded one; None for this machine."""
-        root = self.sys.parent
-        is_other = (
-            not self.in_container and root != Path("/") and (self.sys, self.proc) == (root / "sys", root / "proc")
-        )
-        return root if is_other else None
-
-    def command(self, words: Sequence[str]) -> list[str]:
-        """Run a command on the machine instead of in the agent's container (agent spec, 2.2)."""
-        return [*(["nsenter", f"--mount={self.proc}/1/ns/mnt"] if self.in_container else []), *words]
 
 
 def filesystem_magic(path: Path) -> int:
@@ -165,5 +150,4 @@ def host_roots(settings: AgentSettings) -> HostRoots:
             for path in (settings.containerd_endpoint, settings.docker_endpoint, settings.pouch_endpoint)
             if path is not None
         ),
-        in_container=settings.in_container,
     )

@@ -38,7 +38,7 @@ from koord_agent.domain.strategies.runner import Interval
 from koord_agent.domain.strategies.strategy import RESOURCE_QOS
 from koord_agent.domain.strategies.system_config import PATHS, SCHED_FEATURES
 from koord_agent.settings import AgentSettings
-from koord_agent.shell.collect.storage import Storage, output_of
+from koord_agent.shell.collect.storage import Storage
 from koord_agent.shell.host.host import Host
 from koord_agent.shell.host.kernel_files import put, read_kernel_file
 from koord_agent.shell.host.probe import HostRoots
@@ -288,8 +288,8 @@ class MachineSettings:
         if host.cgroup_version == 1 and self._gates.enabled(BLKIO_RECONCILE):
             self.storage = Storage(
                 roots.sys / "class" / "block",
+                roots.proc / "1" / "mountinfo",
                 roots.kubelet,
-                run=lambda words: output_of(roots.command(words)),
                 refresh_ms=round(settings.collect_node_storage_info_interval * 1_000),
             )
             self._block_io = RootBlockIo(

@@ -171,8 +171,7 @@ class NodeMeasuring:
             return ()
         before = self.topology.pools
         report = self.topology.report(desired, tuple(pods), now_ms)
-        if self.topology.problem:
-            problems.append(f"topology is not reported: {self.topology.problem}")
+        problems.extend(self.topology.problems)
         if self.topology.pools != before:
             self._owners_of = None
         if self.topology.places != self._places and self.topology.places:
