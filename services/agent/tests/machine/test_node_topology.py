@@ -86,6 +86,21 @@ def test_it_says_zones_pools_and_what_the_machine_is(tmp_path: Path) -> None:
     assert (reporter.pools.reserved, reporter.pools.system_exclusive) == ({1}, {2})
 
 
+def test_reserved_cpus_of_a_strict_kubelet_are_in_no_pool(tmp_path: Path) -> None:
+    reporter = TopologyReporter(machine(tmp_path), PLACES)
+    reporter.kubelet = KubeletConfiguration(
+        cpu_manager_policy="static",
+        cpu_manager_policy_options={"strict-cpu-reservation": "true"},
+        reserved_system_cpus="0-1,4-5",
+    )
+    report = reporter.report(desired(), [], 0)
+    assert report is not None
+    for key in (keys.CPU_SHARED_POOLS, keys.BE_CPU_SHARED_POOLS):
+        assert [pool["cpuset"] for pool in value(report, key)] == ["", "2-3,6-7"]
+    assert reporter.pools is not None
+    assert reporter.pools.kept_free == {0, 1, 4, 5}
+
+
 @pytest.mark.parametrize("text", ['{"cpuset":"2-3"}', '{"cpuset":"2-3","cpusetExclusive":false}'])
 def test_cpus_of_system_qos_are_reported_as_the_node_states_them(tmp_path: Path, text: str) -> None:
     reporter = TopologyReporter(machine(tmp_path), PLACES)

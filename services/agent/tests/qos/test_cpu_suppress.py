@@ -131,6 +131,40 @@ def test_on_two_cpus_the_quota_takes_the_place_of_cpu_lists(is_topology_known: b
     assert decide(replace(of_two, be_quota_us=80_000), CPUSET).plans == ()
 
 
+@pytest.mark.parametrize(
+    ("lse", "reserved", "chosen", "said"),
+    [
+        # BE has 0-7 of 16 CPUs; koordinator#234
+        (range(12), (), "12-15", "10 wanted, no other is left"),
+        (range(12), (13, 15), "12,14", "10 wanted, no other is left"),
+        (range(15), (), "15", "10 wanted, no other is left"),
+        (range(16), (), None, "no CPU is left for best effort"),
+        (range(6), (), "6-15", "CPUs 0-7 -> 6-15"),
+    ],
+)
+def test_best_effort_takes_what_is_left(lse: range, reserved: tuple[int, ...], chosen: str | None, said: str) -> None:
+    """CPUs of LSE pods are exclusive: best effort leaves them at once, also if fewer CPUs than wanted are left."""
+    owners = CpuOwners(cpus=OWNERS.cpus[:16], by_qos_label=dict.fromkeys(lse, "LSE"), reserved=frozenset(reserved))
+    seen = replace(
+        view(node=0.0),
+        capacity_milli=16_000,
+        pods=(PodCpu(is_best_effort=True, cpu_used_cores=0.0),),
+        be_cgroups=(BeCgroup(directory=BE_ROOT, cpuset=frozenset(range(8))),),
+        owners=owners,
+    )
+    decision = decide(seen, CPUSET)
+    assert decision.want_cpus == 10
+    written = [plan.value for plan in decision.plans if plan.file.resource == "cpuset.cpus"]
+    assert written == ([] if chosen is None else [chosen])
+    assert said in decision.reason
+
+
+def test_a_cpu_that_is_listed_twice_counts_once() -> None:
+    twice = OWNERS.cpus[:3] + OWNERS.cpus[:1]
+    assert select_cpus(3, twice) == {cpu.cpu for cpu in OWNERS.cpus[:3]}
+    assert select_cpus(4, twice) == frozenset(), "there are three"
+
+
 def test_under_a_static_kubelet_only_containers_are_narrowed() -> None:
     container = f"{BE_ROOT}/pod1/c"
     held = replace(

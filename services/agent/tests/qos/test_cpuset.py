@@ -7,6 +7,7 @@ import pytest
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.metrics.series import Metrics, SeriesStore
 from koord_agent.domain.node.cpu_pools import CpuPools, cpu_pools
+from koord_agent.domain.node.kubelet import KubeletConfiguration, strict_cpus
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentContainer, AgentPod, agent_pod_of_ledger
 from koord_agent.domain.plans.plan import Band, CgroupFile
@@ -119,6 +120,47 @@ def test_pools_are_disjoint_from_owned_and_reserved_cpus(annotations: dict[str, 
     ls, be = cpus_of(pools)
     assert ls == set(range(8)) - {0, 1, 4, 5} - kept
     assert be == set(range(8)) - {4, 5} - kept, "best effort may run on the CPUs of LSR pods"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text", "shared", "zoned"),
+    [
+        (keys.NODE_RESERVATION, '{"reservedCPUs":"0-3"}', "4-7", "4-7"),
+        (keys.NODE_RESERVATION, '{"reservedCPUs":"4-7"}', "0-3", "0-3"),
+        (keys.SYSTEM_QOS_RESOURCE, '{"cpuset":"4-7"}', "0-3", "0-3"),
+        (keys.NODE_RESERVATION, '{"reservedCPUs":"0-7"}', None, None),
+    ],
+)
+def test_a_numa_node_that_is_reserved_as_a_whole_leaves_no_empty_part_in_a_list(
+    annotation: str, text: str, shared: str | None, zoned: str | None
+) -> None:
+    """A pod of zone 1 keeps no reserved CPU either. With no CPU left anywhere, lists stay as they are."""
+    lists = proposed(CpusetStrategy(), look(SHARED, ZONED, annotations={annotation: text}))
+    assert (lists.get(("ls", CPUSET)), lists.get(("zoned", CPUSET))) == (shared, zoned)
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ({"strict-cpu-reservation": "true"}, {0, 5}),
+        ({"strict-cpu-reservation": "false"}, set[int]()),
+        ({}, set[int]()),
+    ],
+)
+def test_cpus_that_the_kubelet_keeps_free_are_in_no_pool(options: dict[str, str], kept: set[int]) -> None:
+    """Option strict-cpu-reservation (KEP-4540): no container runs on the reserved CPUs."""
+    kubelet = KubeletConfiguration(
+        cpu_manager_policy="static", cpu_manager_policy_options=options, reserved_system_cpus="0,5"
+    )
+    pools = cpu_pools(TOPOLOGY, (SHARED, BATCH), {}, {}, strict_cpus(kubelet, TOPOLOGY))
+    assert cpus_of(pools) == (set(range(8)) - kept, set(range(8)) - kept)
+    assert pools.kept_free == kept
+    by_amount = KubeletConfiguration(
+        cpu_manager_policy="static", cpu_manager_policy_options=options, kube_reserved={"cpu": "1500m"}
+    )
+    assert len(strict_cpus(by_amount, TOPOLOGY)) == len(kept)
+    other_policy = KubeletConfiguration(cpu_manager_policy_options=options, reserved_system_cpus="0,5")
+    assert strict_cpus(other_policy, TOPOLOGY) == frozenset()
 
 
 class OfPodDirectory(HostReadings):

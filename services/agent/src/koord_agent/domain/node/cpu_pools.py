@@ -33,6 +33,12 @@ class CpuPools:
     system_exclusive: CpuSet  # CPUs of system QoS that no other pod may use
     kubelet: tuple[KubeletAllocation, ...]  # CPUs that a static CPU manager assigned to pods
     system: CpuSet = EMPTY  # CPUs of system QoS, whether other pods may use them or not
+    strict: CpuSet = EMPTY  # CPUs that the kubelet keeps free of all containers (strict-cpu-reservation)
+
+    @property
+    def kept_free(self) -> CpuSet:
+        """CPUs of no pool: those of the node reservation, and those that the kubelet keeps free."""
+        return self.reserved | self.strict
 
 
 def cpu_pools(
@@ -40,15 +46,17 @@ def cpu_pools(
     pods: Sequence[AgentPod],
     annotations: Mapping[str, str],
     kubelet_entries: Mapping[str, Mapping[str, str]],
+    strict: CpuSet = EMPTY,
 ) -> CpuPools:
     """Compute which CPUs each kind of pods may use now.
 
-    `kubelet_entries` are those of the CPU manager's state; empty without the static policy.
+    `kubelet_entries` are those of the CPU manager's state; empty without the static policy. `strict` are the CPUs that
+    the kubelet keeps free of all containers.
 
     Raises:
         InvalidInput: The annotation of system QoS of the node is invalid. Then this cycle reports nothing.
 
-    Source: agent spec, 4.7 (1 to 5).
+    Source: agent spec, 4.7 (1 to 5); reality, 4.9.
     """
     allocations, pinned = kubelet_allocations(kubelet_entries, pods)
     free = topology.cpus - pinned
@@ -58,13 +66,15 @@ def cpu_pools(
     of_system = parse_system_qos_resource(annotations)
     system = EMPTY if of_system is None else parse_cpuset(of_system.cpuset)
     exclusive = system if of_system is not None and of_system.exclusive else EMPTY
+    without = reserved | exclusive | strict
     return CpuPools(
-        ls=_grouped(topology, ls, without=reserved | exclusive),
-        be=_grouped(topology, be, without=reserved | exclusive),
+        ls=_grouped(topology, ls, without=without),
+        be=_grouped(topology, be, without=without),
         reserved=reserved,
         system_exclusive=exclusive,
         kubelet=allocations,
         system=system,
+        strict=strict,
     )
 
 

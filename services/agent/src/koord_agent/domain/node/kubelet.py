@@ -29,6 +29,7 @@ from koordcore.values.topology import CpuTopology, take_packed
 from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json
 
 STATIC: Final = "static"
+STRICT_CPU_RESERVATION: Final = "strict-cpu-reservation"
 DEFAULT_SCOPE: Final = "container"
 _LEVELS: Final = {"single-numa-node": "SingleNUMANode", "restricted": "Restricted", "best-effort": "BestEffort"}
 _SCOPES: Final = {"container": "ContainerLevel", "pod": "PodLevel"}
@@ -102,6 +103,16 @@ def static_reserved_cpus(kubelet: KubeletConfiguration, topology: CpuTopology) -
     except InvalidInput:
         return ""
     return format_cpuset(take_packed(topology, -(-milli // 1000)) or EMPTY)
+
+
+def strict_cpus(kubelet: KubeletConfiguration, topology: CpuTopology) -> CpuSet:
+    """The reserved CPUs if the kubelet keeps them free of all containers; otherwise none.
+
+    Without its option `strict-cpu-reservation` (KEP-4540), containers without exclusive CPUs may use them.
+    """
+    if kubelet.cpu_manager_policy_options.get(STRICT_CPU_RESERVATION) != "true":
+        return EMPTY
+    return parse_cpuset(static_reserved_cpus(kubelet, topology))
 
 
 class KubeletAllocation(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):

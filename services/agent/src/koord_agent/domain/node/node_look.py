@@ -46,7 +46,7 @@ class NodeLook:
     frozen: frozenset[str] = frozenset()
     host_applications: tuple[HostApplication, ...] = ()  # Processes outside of Kubernetes that the NodeSLO names
     topology: tuple[CpuPlace, ...] = ()  # Online CPUs; empty = unknown
-    reserved_cpus: CpuSet = EMPTY  # CPUs of the node reservation
+    reserved_cpus: CpuSet = EMPTY  # CPUs of the node reservation, and those that the kubelet keeps free of containers
     system_cpus: CpuSet = EMPTY  # CPUs that system QoS uses exclusively
     kubelet_static: bool = False
     pools: CpuPools | None = None  # CPUs of each kind of pods; None if unknown

@@ -23,8 +23,8 @@ class CpuOwners:
     # CPU -> QoS label (LSE or LSR) of the pod that owns it.
     by_qos_label: Mapping[int, str] = field(default_factory=dict[int, str])
     """CPU -> QoS label of the pod that owns it exclusively (annotation resource-status)."""
-    reserved: frozenset[int] = NO_CPUS  # CPUs of the node reservation
-    """CPUs of the node reservation, as the topology object reports them."""
+    reserved: frozenset[int] = NO_CPUS
+    """CPUs of the node reservation, and those that the kubelet keeps free of all containers."""
     system_exclusive: frozenset[int] = NO_CPUS  # CPUs of system QoS, if no other pod may use them
     """CPUs of system QoS, if they are exclusive."""
 
@@ -42,10 +42,12 @@ class CpuOwners:
 def select_cpus(count: int, cpus: Iterable[CpuPlace]) -> frozenset[int]:
     """Choose `count` CPUs spread over (socket, NUMA node), whole cores first; empty if there are too few.
 
+    A CPU that is listed twice counts once.
+
     Round robin over the buckets: while two or more CPUs are needed, take two free CPUs of one core from each bucket,
     until no bucket has such a pair. Then continue with the first free CPU of each bucket.
     """
-    ordered = sorted(cpus, key=lambda c: (c.socket, c.node, c.core, c.cpu))
+    ordered = sorted({c.cpu: c for c in cpus}.values(), key=lambda c: (c.socket, c.node, c.core, c.cpu))
     if count <= 0 or len(ordered) < count:
         return NO_CPUS
     buckets = [list(bucket) for _, bucket in groupby(ordered, key=lambda c: (c.socket, c.node))]
@@ -88,13 +90,17 @@ def wanted_cpus(budget_milli: int, old_count: int, node_cpus: int) -> int:
 def choose_be_cpus(want: int, owners: CpuOwners) -> frozenset[int]:
     """Choose `want` CPUs for best-effort pods from the CPUs of LSR pods and from CPUs without an owner.
 
-    The number is divided between both groups in proportion to their sizes. CPUs of LSE pods are not used. Empty means
-    no change: no CPU is left (deviation D-17), or neither group has enough CPUs.
+    The number is divided between both groups in proportion to their sizes. CPUs of LSE pods are exclusive. If fewer
+    CPUs than wanted are left, all of them are chosen. Empty means no change: no CPU is left (deviation D-17).
+
+    Source: agent spec, 11.2 (3), which changes nothing if too few are left; reality, 4.11.
     """
     usable = owners.usable()
     lsr = [cpu for cpu in usable if owners.by_qos_label.get(cpu.cpu) == "LSR"]
     shared = [cpu for cpu in usable if owners.by_qos_label.get(cpu.cpu) not in ("LSR", "LSE")]
-    if not lsr and not shared:
+    left = len(lsr) + len(shared)
+    if not left:
         return NO_CPUS
-    from_lsr = want * len(lsr) // (len(lsr) + len(shared))
+    want = min(want, left)
+    from_lsr = want * len(lsr) // left
     return select_cpus(from_lsr, lsr) | select_cpus(want - from_lsr, shared)

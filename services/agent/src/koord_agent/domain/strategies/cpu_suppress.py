@@ -291,6 +291,7 @@ def _by_cpuset(view: NodeView, terms: SuppressTerms, memory: SuppressMemory, ttl
             cpuset=old,
             memory=memory,
         )
+    few = f" ({want} wanted, no other is left for best effort)" if len(chosen) < want else ""
     wide = view.owners.recovery_set if view.kubelet_static else chosen
     plans = tuple(
         _cpuset_plan(view, cgroup, chosen if cgroup.is_container else wide, Band.SUPPRESS, ttl_ms)
@@ -298,7 +299,7 @@ def _by_cpuset(view: NodeView, terms: SuppressTerms, memory: SuppressMemory, ttl
     )
     return Decision(
         action=Action.CPUSET,
-        reason=f"{terms.sentence()}; CPUs {format_cpuset(old)} -> {format_cpuset(chosen)}",
+        reason=f"{terms.sentence()}; CPUs {format_cpuset(old)} -> {format_cpuset(chosen)}{few}",
         terms=terms,
         old_quota_us=view.be_quota_us,
         new_quota_us=UNLIMITED if recovered else view.be_quota_us,

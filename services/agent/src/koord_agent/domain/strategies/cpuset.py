@@ -114,8 +114,9 @@ def container_cpuset(
     None: it must not be changed.
 
     A pod that owns CPUs gets these. A pod with NUMA nodes that gave it CPU gets their shared pools; a BE pod only with
-    `be_by_manager`. Otherwise SYSTEM pods get the CPUs of system QoS, if any, and LS pods all shared pools. The CPU
-    list of a pod in the BestEffort class is cleared. Any other pod gets all shared pools, unless `rule.is_static`.
+    `be_by_manager`. If these have no CPU, because all are reserved, it gets all shared pools. Otherwise SYSTEM pods get
+    the CPUs of system QoS, if any, and LS pods all shared pools. The CPU list of a pod in the BestEffort class is
+    cleared. Any other pod gets all shared pools, unless `rule.is_static`.
 
     Args:
         rule: None means it is not known yet.
@@ -130,7 +131,7 @@ def container_cpuset(
     zones = status.cpu_zones
     if zones and (qos_label != QosClass.BE or be_by_manager):
         pools = rule.be if qos_label == QosClass.BE else rule.shared
-        return _joined([pool for zone in zones for pool in pools if pool.node == zone])
+        return _joined([pool for zone in zones for pool in pools if pool.node == zone]) or _joined(pools)
     if qos_label == QosClass.SYSTEM and rule.system:
         return rule.system
     if qos_label == QosClass.LS:
@@ -160,7 +161,8 @@ def owned_quota_us(status: ResourceStatus, *, unsets: bool = True) -> int | None
 
 
 def _joined(pools: Sequence[SharedPool]) -> str:
-    return ",".join(pool.cpuset for pool in pools)
+    """The CPUs of all pools. A pool may be empty, if its NUMA node is reserved as a whole."""
+    return ",".join(pool.cpuset for pool in pools if pool.cpuset)
 
 
 @dataclass(slots=True)

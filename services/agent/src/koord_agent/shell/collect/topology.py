@@ -8,7 +8,7 @@ from typing import Final
 
 from koordcore.events.nodestate import NodeTopologyReported
 from koordcore.protocol.resource_names import CPU
-from koordcore.values.cpuset import CpuSet
+from koordcore.values.cpuset import EMPTY, CpuSet
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import of_milli, of_value
 from koordcore.values.resources import Amounts, ResourceList
@@ -18,7 +18,7 @@ from koord_agent.domain.kernel.counters import parse_meminfo
 from koord_agent.domain.kernel.resctrl_files import UNKNOWN_VENDOR
 from koord_agent.domain.node.cpu_pools import CpuPools, cpu_pools
 from koord_agent.domain.node.desired import DesiredView
-from koord_agent.domain.node.kubelet import KubeletConfiguration
+from koord_agent.domain.node.kubelet import KubeletConfiguration, strict_cpus
 from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.reporting.topology_report import (
     NodeTopology,
@@ -97,7 +97,7 @@ class TopologyReporter:
         if self._due_ms is not None and self._due_ms - self._sync_ms <= now_ms < self._due_ms:
             if owned != self._owned and self._topology.places:
                 # the pools of other pods shrink at once when a pod owns CPUs; the report can wait
-                self.pools = cpu_pools(self._topology, pods, desired.annotations, self.kubelet_entries)
+                self.pools = self._pools(desired, pods)
                 self._owned = owned
             return None
         self._owned = owned
@@ -107,7 +107,7 @@ class TopologyReporter:
         if not self._topology.places:
             self.problems = (f"topology is not reported: {'; '.join(unread) or 'no CPU is known'}",)
             return None
-        self.pools = cpu_pools(self._topology, pods, desired.annotations, self.kubelet_entries)
+        self.pools = self._pools(desired, pods)
         found = self._read_memory()
         unread = (*unread, *zone_problems(self._topology, found))
         self.numa_looks.count(succeeded=None not in found.values())
@@ -117,6 +117,10 @@ class TopologyReporter:
         # a node that is listed and cannot be read for once keeps its amount
         self._memory = {node: last for node, of in found.items() if (last := of or self._memory.get(node)) is not None}
         return self._changed(self._report(desired, self.pools, self._memory))
+
+    def _pools(self, desired: DesiredView, pods: Sequence[AgentPod]) -> CpuPools:
+        strict = EMPTY if self.kubelet is None else strict_cpus(self.kubelet, self._topology)
+        return cpu_pools(self._topology, pods, desired.annotations, self.kubelet_entries, strict)
 
     def _read_memory(self) -> Mapping[int, NumaMemory | None]:
         """By NUMA node. A kernel without NUMA has one node with all memory, and no files about it."""

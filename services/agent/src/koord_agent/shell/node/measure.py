@@ -302,7 +302,7 @@ class NodeMeasuring:
             labels=desired.labels,
             annotations=desired.annotations,
             host_applications=desired.host_applications,
-            reserved_cpus=EMPTY if pools is None else pools.reserved,
+            reserved_cpus=EMPTY if pools is None else pools.kept_free,
             system_cpus=EMPTY if pools is None else pools.system_exclusive,
             pools=pools,
             has_all_pods=kubelet.has_listed,
@@ -336,7 +336,7 @@ class NodeMeasuring:
             self._owners = cpu_owners(
                 self._places,
                 pods.values(),
-                reserved=EMPTY if pools is None else pools.reserved,
+                reserved=EMPTY if pools is None else pools.kept_free,
                 system_exclusive=EMPTY if pools is None else pools.system_exclusive,
             )
             self._owners_of = pods
