@@ -7,11 +7,13 @@ from koordcore.service.run import run_service
 from koord_agent.compose import compose
 from koord_agent.doctor import run_doctor
 from koord_agent.settings import AgentSettings
+from koord_agent.shell.host.kernel_files import raise_open_files
 
 
 def main() -> None:
     if sys.argv[1:2] == ["doctor"]:
         sys.exit(run_doctor(sys.argv[2:]))
+    raise_open_files()
     sys.exit(run_service(AgentSettings, compose))
 
 

@@ -16,6 +16,7 @@ from koord_agent.domain.prediction.predictor import PeakPredictor
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.collect.collectors import Collectors
 from koord_agent.shell.collect.sensing import node_signals
+from koord_agent.shell.host.host import CycleSource, TooManyOpenFiles
 from koord_agent.shell.node.measure import Measurement
 from koord_agent.shell.node.node_agent import NodeAgent
 from koord_agent.shell.node.pods import PodControl
@@ -85,6 +86,37 @@ def test_slow_collectors_run_at_their_own_intervals() -> None:
     assert metrics.count(Kind.POD_CPU, 61_000, "web") == 60
     assert metrics.count(Kind.POD_PSI, 61_000, ("web", "cpu", "10", "some")) == 7
     assert metrics.count(Kind.CONTAINER_CPI, 61_000, ("web", "web", "cycle")) == 1
+
+
+def test_what_cannot_be_counted_at_once_takes_turns_and_this_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"p{number}" for number in range(5)]
+    node = Node(*(pod(name, "LS", "1") for name in names))
+    left, opens = [0], SimulatedHost.open_cycle_counters
+
+    def few(host: SimulatedHost, directory: str) -> CycleSource | None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise TooManyOpenFiles("a test")
+        return opens(host, directory)
+
+    def counted(most: int) -> list[str]:
+        """In one window, in which at most so many containers can be counted."""
+        left[0] = most
+        metrics = node.run(60)
+        return [name for name in names if metrics.count(Kind.CONTAINER_CPI, 59_000, (name, name, "cycle"))]
+
+    monkeypatch.setattr(SimulatedHost, "open_cycle_counters", few)
+    assert [counted(3) for _ in range(4)] == [
+        ["p0", "p1", "p2"],
+        ["p0", "p3", "p4"],
+        ["p1", "p2", "p3"],
+        ["p0", "p1", "p4"],
+    ]
+    assert node.collectors.problems == ["CPI is measured in turns, 3 containers in each window: a test"]
+    assert counted(0) == []
+    assert node.collectors.problems == ["CPI is measured for no container: a test"]
+    assert counted(9) == names
+    assert node.collectors.problems == []
 
 
 def test_a_gate_or_a_feature_that_is_missing_leaves_no_series() -> None:

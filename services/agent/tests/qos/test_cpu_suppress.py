@@ -62,6 +62,8 @@ def test_the_decision_carries_its_formula_and_says_what_it_does() -> None:
         ({"capacity_milli": 0}, QUOTA, "capacity is unknown"),
         ({"pods": ()}, QUOTA, "no pods"),
         ({"node_cpu_used_cores": None}, QUOTA, "no recent sample"),
+        ({"node_cpu_used_cores": float("nan")}, QUOTA, "no recent sample"),
+        ({"node_cpu_used_cores": float("inf")}, QUOTA, "no recent sample"),
         ({"be_quota_us": None}, QUOTA, "unreadable"),
         ({"be_quota_us": -7}, QUOTA, "unreadable"),
         ({}, CPUSET, "topology"),
@@ -157,6 +159,12 @@ def test_best_effort_takes_what_is_left(lse: range, reserved: tuple[int, ...], c
     written = [plan.value for plan in decision.plans if plan.file.resource == "cpuset.cpus"]
     assert written == ([] if chosen is None else [chosen])
     assert said in decision.reason
+
+
+def test_a_usage_that_is_no_number_counts_as_no_sample() -> None:
+    seen = replace(view(node=2.0), pods=(PodCpu(is_best_effort=False, cpu_used_cores=1.0),))
+    broken = (*seen.pods, PodCpu(is_best_effort=False, cpu_used_cores=float("nan")))
+    assert decide(replace(seen, pods=broken), QUOTA).terms == decide(seen, QUOTA).terms
 
 
 def test_a_cpu_that_is_listed_twice_counts_once() -> None:

@@ -71,13 +71,16 @@ class MemInfo:
 
     @property
     def used_bytes(self) -> int:
-        """Memory that is not available without swapping: total - available."""
-        return self.total_bytes - self.available_bytes
+        """Memory that is not available without swapping: max(total - available, 0).
+
+        In containers and with memory that is plugged in, the kernel may report more available memory than there is.
+        """
+        return max(self.total_bytes - self.available_bytes, 0)
 
     @property
     def with_page_cache_bytes(self) -> int:
-        """Memory in use including page cache: total - free."""
-        return self.total_bytes - self.free_bytes
+        """Memory in use including page cache: max(total - free, 0)."""
+        return max(self.total_bytes - self.free_bytes, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +111,7 @@ class NodeCounters:
     # CPU number -> used jiffies since boot; empty if not read.
     busy_ticks_by_cpu: Mapping[int, int] = field(default_factory=dict[int, int])
     """CPU number -> used jiffies since boot. Empty: not read."""
+    cpus: int = 0  # Number of online CPUs; 0 if unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,8 +392,23 @@ def parse_pressure(text: str) -> Pressure:
 def stall_ratio(previous: Stall, current: Stall, interval_ns: int) -> float | None:
     """Return the share of an interval in which a task waited, from 0 to 1 (agent spec, 18: mem-alloc).
 
-    None if the counter fell or the interval is not positive.
+    None if the counter fell, the interval is not positive, or the counter rose faster than time.
     """
     if interval_ns <= 0 or current.total_us < previous.total_us:
         return None
-    return (current.total_us - previous.total_us) * 1000 / interval_ns
+    return plausible((current.total_us - previous.total_us) * 1000 / interval_ns, 1, interval_ns)
+
+
+LATE_NS: Final = 100_000_000
+"""Time that may pass between the time of a reading and its counter, because the agent's thread waits for a CPU."""
+INACCURACY: Final = 0.1
+
+
+def plausible(rate: float, most: float, interval_ns: int) -> float | None:
+    """Return min(rate, most); None if the rate is impossible, because its counter jumped.
+
+    The time of a counter is not exact: rates of up to 10 %, or 100 ms of the interval, above `most` are possible.
+
+    Source: reality, 4.13.
+    """
+    return min(rate, most) if rate <= most * (1 + max(INACCURACY, LATE_NS / interval_ns)) else None

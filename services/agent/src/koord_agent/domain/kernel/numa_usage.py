@@ -6,6 +6,7 @@ from koord_agent.domain.kernel.counters import (
     PAGE_BYTES,
     MalformedCounter,
     parse_meminfo,
+    plausible,
     whole_number,
 )
 
@@ -25,12 +26,14 @@ def numa_cores_of_ticks(
 ) -> dict[int, float]:
     """Return NUMA node -> cores in use between two readings of the used jiffies of each CPU.
 
-    CPUs that are not in the map, that are new, or whose counter fell are left out. `interval_ns` is positive.
+    CPUs that are not in the map, that are new, or whose counter fell or jumped are left out. `interval_ns` is positive.
     """
     ticks = dict.fromkeys(sorted(set(cpu_to_numa.values())), 0)
     for cpu, now in after.items():
         then = before.get(cpu)
         if then is None or now < then or cpu not in cpu_to_numa:
+            continue
+        if plausible((now - then) * jiffy_ns / interval_ns, 1, interval_ns) is None:
             continue
         ticks[cpu_to_numa[cpu]] += now - then
     return {node: count * jiffy_ns / interval_ns for node, count in ticks.items()}

@@ -53,13 +53,20 @@ class Counted:
 
 
 def scale_counters(per_cpu: Iterable[CpuCounters]) -> Counted:
-    """Sum raw / (running / enabled) over all CPUs. A ratio with a zero counts as 1 (agent spec, 6.7)."""
+    """Sum raw / (running / enabled) over the CPUs of which both counters are known.
+
+    A ratio with a zero counts as 1.
+
+    Source: agent spec, 6.7, where an unknown counter is 0; reality, 4.13.
+    """
     cycles = instructions = 0.0
     for counters in per_cpu:
+        if counters.cycles is None or counters.instructions is None:
+            continue
         enabled, running = counters.time_enabled_ns, counters.time_running_ns
         ratio = running / enabled if enabled and running else 1.0
-        cycles += (counters.cycles or 0.0) / ratio
-        instructions += (counters.instructions or 0.0) / ratio
+        cycles += counters.cycles / ratio
+        instructions += counters.instructions / ratio
     return Counted(cycles=cycles, instructions=instructions)
 
 

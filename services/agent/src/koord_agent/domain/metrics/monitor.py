@@ -32,6 +32,7 @@ from koord_agent.domain.metrics.usage import (
     node_usage,
     system_usage,
     throttled_ratio,
+    within_cpus,
 )
 
 KEEP_INTERVALS = 20
@@ -141,6 +142,7 @@ class NodeMonitor:
         self._previous: dict[tuple[str, str], tuple[int, NodeCounters | CgroupCounters]] = {}
         self._last: dict[tuple[str, str], tuple[int, float]] = {}
         self._newest_ms = 0
+        self._cpus = 0
         self.observations = 0
 
     def observe(self, reading: HostReading, now_ms: int, *, apps_with_page_cache: bool = False) -> Latest:
@@ -155,6 +157,9 @@ class NodeMonitor:
             self.store.clock_set_back(now_ms)
         self._newest_ms = now_ms
         ticks = self._observe_node(reading.node, now_ms)
+        # a CPU that went offline may have worked in a part of the interval
+        cpus = [each.cpus for each in ticks or (reading.node,) if each is not None]
+        self._cpus = max(cpus, default=self._cpus)
         pods = self._observe_group(reading.pods, now_ms, _PODS)
         self._observe_group(reading.containers, now_ms, _CONTAINERS)
         apps = self._observe_group(reading.host_applications, now_ms, _HOST_APPS)
@@ -222,7 +227,7 @@ class NodeMonitor:
             readable += 1
             previous = self._swap((kinds.cpu, name), counters, now_ms)
             if isinstance(previous, CgroupCounters):
-                cores = cgroup_usage(previous, counters)
+                cores = cgroup_usage(previous, counters, self._cpus)
                 if cores is not None:
                     measured += 1
                     self._append(kinds.cpu, now_ms, cores, name)
@@ -305,9 +310,9 @@ class NodeMonitor:
         if reading.counters is not None and reading.counters.cpu_usage_ns is not None:
             previous = self._swap(("best-effort", ""), reading.counters, now_ms)
             before = previous.cpu_usage_ns if isinstance(previous, CgroupCounters) else None
-            interval_ms = (reading.counters.at_ns - previous.at_ns) // 1_000_000 if previous is not None else 0
-            used = be_usage_milli(before, reading.counters.cpu_usage_ns, interval_ms)
-            if used is not None:
+            interval_ns = reading.counters.at_ns - previous.at_ns if previous is not None else 0
+            used = be_usage_milli(before, reading.counters.cpu_usage_ns, interval_ns // 1_000_000)
+            if used is not None and within_cpus(used / 1_000, self._cpus if used else 0, interval_ns) is not None:
                 self._append(Kind.BE_CPU_USAGE, now_ms, used)
         if reading.quota_us is not None:
             limit = be_real_limit_milli(reading.cpuset_sizes, reading.quota_us, reading.period_us)

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heapify, heapreplace
+from math import isfinite
 from typing import NamedTuple, TypeAlias
 
 from koordcore.values.invalid import InvalidInput
@@ -133,11 +134,13 @@ class Series:
         return len(self._arrays[0])
 
     def append(self, at_ms: int, value: float) -> bool:
-        """Add a sample. Return False if it is dropped because it is more than a minute older than the newest one.
+        """Add a sample. Return False if it is dropped: it is no number, or over a minute older than the newest one.
 
         Samples older than the retention are deleted when they are a quarter of all, so an append costs O(1) on
         average. Queries never return them.
         """
+        if not isfinite(value):
+            return False
         times, values = self._arrays
         if times and at_ms < times[-1]:
             if times[-1] - at_ms > OUT_OF_ORDER_MS:
@@ -243,7 +246,7 @@ class SeriesStore:
                     series.retention_ms = kept_ms
 
     def append(self, kind: Kind, at_ms: int, value: float, of: Of = "") -> None:
-        """A sample that is over a minute older than the newest of its series is dropped.
+        """A sample that is over a minute older than the newest of its series, infinite or NaN is dropped.
 
         Raises:
             InvalidInput: `of` does not name exactly the labels of the kind. Nothing is stored then.

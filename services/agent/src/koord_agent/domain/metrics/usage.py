@@ -1,7 +1,8 @@
 """Compute usage from two readings of counters: of one object, of the system, and of the best-effort class.
 
 `monitor` calls these functions with the values of `counters`. If a counter fell or the interval is not positive, they
-return None and no sample is stored (D-7).
+return None and no sample is stored (D-7). The same holds for a usage above the CPUs of the node, as after a counter
+that was lost for a moment.
 
 Source: agent spec, 6.4.
 """
@@ -9,7 +10,7 @@ Source: agent spec, 6.4.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from koord_agent.domain.kernel.counters import CgroupCounters, NodeCounters, Throttling
+from koord_agent.domain.kernel.counters import CgroupCounters, NodeCounters, Throttling, plausible
 
 UNLIMITED = -1
 NANOSECONDS_PER_MILLISECOND = 1_000_000
@@ -39,25 +40,30 @@ def throttled_ratio(previous: Throttling, current: Throttling) -> float | None:
     """
     periods = current.nr_periods - previous.nr_periods
     throttled = current.nr_throttled - previous.nr_throttled
-    if periods < 0 or throttled < 0:
+    if periods < 0 or throttled < 0 or throttled > periods:
         return None
     return throttled / periods if periods else 0.0
 
 
 def node_usage(previous: NodeCounters, current: NodeCounters) -> float | None:
-    return node_cpu_cores(
-        previous.busy_ticks,
-        current.busy_ticks,
-        interval_ns=current.at_ns - previous.at_ns,
-        jiffy_ns=current.jiffy_ns,
-    )
+    """None also if the counter jumped: the node cannot use more than its CPUs."""
+    interval_ns = current.at_ns - previous.at_ns
+    cores = node_cpu_cores(previous.busy_ticks, current.busy_ticks, interval_ns=interval_ns, jiffy_ns=current.jiffy_ns)
+    return within_cpus(cores, max(previous.cpus, current.cpus), interval_ns)
 
 
-def cgroup_usage(previous: CgroupCounters, current: CgroupCounters) -> float | None:
-    """None also if a reading lacks the counter."""
+def cgroup_usage(previous: CgroupCounters, current: CgroupCounters, cpus: int = 0) -> float | None:
+    """None also if a reading lacks the counter, or if it jumped. `cpus` is that of the node; 0 if unknown."""
     if previous.cpu_usage_ns is None or current.cpu_usage_ns is None:
         return None
-    return cgroup_cpu_cores(previous.cpu_usage_ns, current.cpu_usage_ns, interval_ns=current.at_ns - previous.at_ns)
+    interval_ns = current.at_ns - previous.at_ns
+    cores = cgroup_cpu_cores(previous.cpu_usage_ns, current.cpu_usage_ns, interval_ns=interval_ns)
+    return within_cpus(cores, cpus, interval_ns)
+
+
+def within_cpus(cores: float | None, cpus: int, interval_ns: int) -> float | None:
+    """Return the usage, at most `cpus`; None if it is impossible. `cpus` 0 means that the number is unknown."""
+    return cores if cores is None or not cpus else plausible(cores, cpus, interval_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ Source: agent spec, 11. Vectors: cpu_suppress.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import isfinite
 
 from koordcore.protocol.config.node_strategies import ThresholdStrategy
 from koordcore.protocol.resource_names import cfs_quota_text, cores
@@ -149,8 +150,10 @@ def budget(view: NodeView, policy: ThresholdStrategy, node_cpu_used_cores: float
     Source:
         agent spec, 11.1.
     """
-    pods = [(pod.is_best_effort, pod.cpu_used_cores) for pod in view.pods if pod.cpu_used_cores is not None]
-    apps = [(a.is_best_effort, a.cpu_used_cores) for a in view.host_applications if a.cpu_used_cores is not None]
+    pods, apps = (
+        [(each.is_best_effort, used) for each in group if (used := _number(each.cpu_used_cores)) is not None]
+        for group in (view.pods, view.host_applications)
+    )
     pod_all = sum(used for _, used in pods) + view.orphan_cpu_used_cores
     pod_non_be = sum(used for best_effort, used in pods if not best_effort) + view.orphan_cpu_used_cores
     host_all = sum(used for _, used in apps)
@@ -170,6 +173,11 @@ def budget(view: NodeView, policy: ThresholdStrategy, node_cpu_used_cores: float
         min_percent=policy.cpu_suppress_min_percent,
         budget_milli=result,
     )
+
+
+def _number(used: float | None) -> float | None:
+    """None for what is no number: it counts as no sample."""
+    return used if used is not None and isfinite(used) else None
 
 
 def next_quota_us(budget_milli: int, current_us: int, capacity_milli: int) -> tuple[int, str]:
@@ -224,9 +232,10 @@ def decide(
         return _nothing(view, memory, "node capacity is unknown, last values stay")
     if not view.pods:
         return _nothing(view, memory, "no pods on this node, last values stay")
-    if view.node_cpu_used_cores is None:
+    used = _number(view.node_cpu_used_cores)
+    if used is None:
         return _nothing(view, memory, "no recent sample of the node's cpu, last values stay")
-    terms = budget(view, policy, view.node_cpu_used_cores)
+    terms = budget(view, policy, used)
     if policy.cpu_suppress_policy == CFS_QUOTA_POLICY:
         return _by_quota(view, terms, ttl_ms)
     if cannot_shrink(len(view.owners.cpus) if view.owners else view.capacity_milli // 1000):

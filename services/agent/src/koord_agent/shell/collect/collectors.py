@@ -11,6 +11,7 @@ rules are in `domain.metrics.monitor`.
 Source: agent spec, 6.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -45,12 +46,15 @@ from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.strategies.contention.contentions import disk_await_ms, retransmit_ratio
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.collect.sensing import BestEffortTree, container_directories, read_host
-from koord_agent.shell.host.host import CycleSource, Host
+from koord_agent.shell.host.host import CycleSource, Host, TooManyOpenFiles
 
 Measured: TypeAlias = Callable[[PodCollector, Sequence[AgentPod]], Sequence[AgentPod]]
 _Collect: TypeAlias = Callable[[Sequence[AgentPod], int], Iterable[Sample]]
 
 
+_Target: TypeAlias = tuple[str, str, str]
+"""UID of a pod, id of a container, its directory."""
+_IN_TURNS: Final = f"{Feature.CPI} is measured"
 VISITS: Final = {Feature.COLD_PAGES: PodCollector.COLD_PAGES}
 """Slow collector -> kind of its visit; the default is PRESSURE."""
 
@@ -100,6 +104,7 @@ class Collectors:
         self.cpus_changed(topology)
         self._due_ms: dict[str, int] = {}
         self._measuring: _Measuring | None = None
+        self._next_target: _Target = ("", "", "")
         self._waits: dict[str, SchedCounters] = {}
         self._stalls: dict[str, tuple[int, Stall]] = {}
         self._disks: dict[str, Mapping[str, DiskCounters]] = {}
@@ -315,16 +320,29 @@ class Collectors:
         self._monitor.add(samples)
 
     def _begin_window(self, pods: Sequence[AgentPod], now_ms: int) -> None:
+        """If not all containers can be counted at once, each window begins where the last one ended."""
         measuring = self._measuring = _Measuring(now_ms)
-        for pod in pods:
-            # without container ids (no kubelet) the pod stands for its one container
-            targets = tuple(container_directories(self._host, pod)) or (
-                (pod.uid, self._host.layout.pod_directory(pod.kube_qos, pod.cgroup_uid)),
-            )
-            for container_id, directory in targets:
+        targets = sorted(self._cycle_targets(pods))
+        first = bisect_left(targets, self._next_target)
+        for target in (*targets[first:], *targets[:first]):
+            uid, container_id, directory = target
+            try:
                 source = self._host.open_cycle_counters(directory)
-                if source is not None:
-                    measuring.sources[pod.uid, container_id] = source
+            except TooManyOpenFiles as error:
+                self._next_target, count = target, len(measuring.sources)
+                how = f"in turns, {count} containers in each window" if count else "for no container"
+                self._troubles[_IN_TURNS] = f"{_IN_TURNS} {how}: {error}"
+                return
+            if source is not None:
+                measuring.sources[uid, container_id] = source
+        self._troubles.pop(_IN_TURNS, None)
+
+    def _cycle_targets(self, pods: Sequence[AgentPod]) -> Iterator[_Target]:
+        for pod in pods:
+            created = tuple(container_directories(self._host, pod))
+            # without container ids (no kubelet) the pod stands for its one container
+            of_pod = ((pod.uid, self._host.layout.pod_directory(pod.kube_qos, pod.cgroup_uid)),)
+            yield from ((pod.uid, container_id, directory) for container_id, directory in created or of_pod)
 
 
 def _milliseconds(seconds: float) -> int:

@@ -34,6 +34,10 @@ class Vanished(WriteFailed):
     """Raised if the file to write, or its directory, does not exist."""
 
 
+class TooManyOpenFiles(Exception):
+    """Raised if counters would take the descriptors by which the agent sees and protects. The message has the limit."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
     cpu_milli: int
@@ -121,7 +125,11 @@ class Host(Protocol):
         ...
 
     def open_cycle_counters(self, directory: str) -> CycleSource | None:
-        """None if that is not possible. The caller closes them."""
+        """None if that is not possible. The caller closes them.
+
+        Raises:
+            TooManyOpenFiles: Counters of others have to be closed before.
+        """
         ...
 
     def resctrl_counters(self) -> Mapping[str, Mapping[int, Mapping[str, int]]]:

@@ -1,7 +1,12 @@
-"""Read and write text files of the kernel. Missing files and any bytes are read without exceptions."""
+"""Read and write text files of the kernel. Missing files and any bytes are read without exceptions.
+
+Also how many files this process may open.
+"""
 
 import os
+from contextlib import suppress
 from pathlib import Path
+from resource import RLIMIT_NOFILE, getrlimit, setrlimit
 
 _CHUNK = 65536
 _FIRST = 4096
@@ -25,6 +30,19 @@ def read_kernel_file(path: str) -> str | None:
     finally:
         os.close(descriptor)
     return data.decode("ascii", "replace")
+
+
+def raise_open_files() -> tuple[int, int]:
+    """Raise the soft limit of open files of this process to the hard one, and return both as they were.
+
+    Runtimes start containers with a soft limit of 1024 (containerd 2), because of programs that use select(2). The
+    Go runtime raises it at each start. Hardware counters need two descriptors per CPU and container.
+    """
+    soft, hard = getrlimit(RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):  # a kernel may have a lower limit for one process
+            setrlimit(RLIMIT_NOFILE, (hard, hard))
+    return soft, hard
 
 
 def put(path: Path, text: str) -> None:

@@ -11,7 +11,7 @@ import os
 import posixpath
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from resource import RLIMIT_NOFILE, getrlimit
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 from typing import Final
 
 from koordcore.values.invalid import InvalidInput
@@ -46,7 +46,7 @@ from koord_agent.domain.kernel.features import Features
 from koord_agent.domain.kernel.numa_usage import cold_page_bytes, parse_numa_stat
 from koord_agent.domain.kernel.resctrl_files import GROUPS, MONITOR_FILES, MONITOR_PREFIX, parse_monitoring
 from koord_agent.domain.plans.plan import CgroupFile
-from koord_agent.shell.host.host import Capacity, CycleSource, Vanished, WriteFailed
+from koord_agent.shell.host.host import Capacity, CycleSource, TooManyOpenFiles, Vanished, WriteFailed
 from koord_agent.shell.host.kernel_files import read_kernel_file
 from koord_agent.shell.host.linux_features import find_features
 from koord_agent.shell.host.numa import NumaReader, read_cpus
@@ -195,6 +195,7 @@ class LinuxHost:
             jiffy_ns=self._jiffy_ns,
             memory=memory,
             busy_ticks_by_cpu=kernel_counters.parse_busy_ticks_per_cpu(stat) if self._numa.nodes else {},
+            cpus=stat.count("\ncpu"),
         )
 
     def cgroup_counters(self, directory: str) -> kernel_counters.CgroupCounters | None:
@@ -318,11 +319,18 @@ class LinuxHost:
         self._counting = [counters for counters in self._counting if counters.open_descriptors]
         held = sum(counters.open_descriptors for counters in self._counting)
         # measuring must not take the descriptors by which the agent sees and protects
-        if not cpus or held + 2 * len(cpus) > getrlimit(RLIMIT_NOFILE)[0] // 2:
+        limit, _ = getrlimit(RLIMIT_NOFILE)
+        if limit != RLIM_INFINITY and held + 2 * len(cpus) > limit // 2:
+            raise TooManyOpenFiles(f"each needs {2 * len(cpus)} descriptors, and half of {limit} may be used for them")
+        if not cpus:
             return None
         try:
             counters = open_cgroup_counters(self._hierarchy("perf_event", directory), cpus)
-        except (CountersAbsent, OSError):
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise TooManyOpenFiles(str(error.strerror)) from error
+            return None
+        except CountersAbsent:
             return None
         self._counting.append(counters)
         return counters

@@ -6,11 +6,12 @@ Source: agent spec, 6.7.
 """
 
 import ctypes
+import errno
 import os
 import platform
 import struct
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeAlias
 
 from koord_agent.domain.metrics.cpi import Counted, CpuCounters, scale_counters
 
@@ -25,6 +26,10 @@ _FLAG_PID_CGROUP: Final = 0x4
 _FLAG_CLOEXEC: Final = 0x8
 _READING: Final = struct.Struct("=QQQ")
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+_Reading: TypeAlias = tuple[int, int, int]
+"""Value, time enabled and time running in nanoseconds."""
 
 
 class CountersAbsent(Exception):
@@ -42,24 +47,23 @@ class CycleCounters:
         return 2 * len(self._descriptors)
 
     def read(self) -> Counted:
-        """An unreadable CPU counts as zero."""
+        """A CPU counts if both counters are readable and counted for a part of the same time."""
         return scale_counters(
             CpuCounters(
                 cycles=cycles[0],
-                instructions=_value(instructions),
+                instructions=instructions[0],
                 time_enabled_ns=cycles[1],
                 time_running_ns=cycles[2],
             )
             for cycles, instructions in self._pairs()
         )
 
-    def _pairs(self) -> list[tuple[tuple[int, int, int], tuple[int, int, int] | None]]:
-        found: list[tuple[tuple[int, int, int], tuple[int, int, int] | None]] = []
+    def _pairs(self) -> Iterator[tuple[_Reading, _Reading]]:
         for cycles, instructions in self._descriptors:
-            first = _reading(cycles)
-            if first is not None:
-                found.append((first, _reading(instructions)))
-        return found
+            first, second = _reading(cycles), _reading(instructions)
+            # a counter that got no hardware, because others hold it, is 0 beside one that counted
+            if first is not None and second is not None and bool(first[2]) == bool(second[2]):
+                yield first, second
 
     def close(self) -> None:
         """No-op if they are closed."""
@@ -74,7 +78,7 @@ def open_cgroup_counters(directory: str, cpus: Sequence[int]) -> CycleCounters:
 
     Raises:
         CountersAbsent: The kernel refuses them.
-        OSError: The directory does not exist.
+        OSError: The directory does not exist, or too many files are open.
     """
     cgroup = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     opened: list[int] = []
@@ -98,18 +102,17 @@ def _open(config: int, cgroup: int, cpu: int) -> int:
     buffer = ctypes.create_string_buffer(attributes)
     descriptor: int = _LIBC.syscall(number, buffer, cgroup, cpu, -1, _FLAG_PID_CGROUP | _FLAG_CLOEXEC)
     if descriptor < 0:
+        code = ctypes.get_errno()
+        if code in (errno.EMFILE, errno.ENFILE):
+            raise OSError(code, os.strerror(code))
         name = "cycles" if config == _CYCLES else "instructions"
-        raise CountersAbsent(f"{name} on cpu {cpu}: {os.strerror(ctypes.get_errno())}")
+        raise CountersAbsent(f"{name} on cpu {cpu}: {os.strerror(code)}")
     return descriptor
 
 
-def _reading(descriptor: int) -> tuple[int, int, int] | None:
+def _reading(descriptor: int) -> _Reading | None:
     try:
         data = os.read(descriptor, _READING.size)
     except OSError:
         return None
     return _READING.unpack(data) if len(data) == _READING.size else None
-
-
-def _value(reading: tuple[int, int, int] | None) -> float | None:
-    return None if reading is None else reading[0]
