@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from koord_agent.domain.gate_names import RDT_RESCTRL, SYSTEM_CONFIG
+from koord_agent.domain.hooks.resctrl import pod_schemata
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.metrics.series import Metrics, SeriesStore
 from koord_agent.domain.node.node_look import NodeLook
@@ -14,6 +15,7 @@ from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.reporting.audit import AuditEvent
 from koord_agent.domain.strategies.runner import Interval
 from koord_agent.settings import AgentSettings
+from koord_agent.shell.hooks.pod_groups import resctrl_machine
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
 from koord_agent.shell.node.machine_settings import MachineSettings, NodeSettings
@@ -131,3 +133,33 @@ def test_a_cpu_without_the_feature_is_left_alone(tmp_path: Path) -> None:
     strategy = {"beClass": {"resctrlQOS": {"enable": True, "catRangeEndPercent": 30}}}
     assert settings.apply_resctrl(look(), strategy) == []
     assert (machine.resctrl / "BE/schemata").read_text().startswith("L3:0=7ff")
+
+
+MOUNT = "60 30 0:50 / /sys/fs/resctrl rw,relatime shared:9 - resctrl resctrl rw"
+
+
+@pytest.mark.parametrize(("options", "is_left_alone"), [("", False), (",cdp", False), (",mba_MBps", True)])
+def test_bandwidth_in_megabytes_is_left_alone_and_told(machine: Machine, options: str, is_left_alone: bool) -> None:
+    """In percent, 100 means all; with mba_MBps it would mean 100 MB/s for latency-sensitive pods, too."""
+    machine.write("proc/1/mountinfo", f"22 27 0:21 / /proc rw - proc proc rw\n{MOUNT}{options}\n")
+    strategy: dict[str, Any] = {"beClass": {"resctrlQOS": {"enable": True, "catRangeEndPercent": 30, "mbaPercent": 25}}}
+    section = complete_node_slo({"resourceQOSStrategy": strategy})["resourceQOSStrategy"]
+    assert isinstance(section, dict)
+    problems = machine.settings.apply_resctrl(look(), section)
+    written = [event.new_value for event in machine.audited if event.reason == "UpdateResctrl"]
+    assert written == ["L3:0=f;1=f;", *(() if is_left_alone else ("MB:0=30;1=30;",))]
+    assert [problem.startswith("resctrl: mbaPercent is not applied") for problem in problems] == [True] * is_left_alone
+    of_pods = resctrl_machine(machine.roots)
+    assert of_pods is not None
+    text = '{"mb":{"schemata":{"percent":20}}}'
+    schemata = pod_schemata(text, cbm_mask=of_pods.cbm_mask, cache_ids=of_pods.cache_ids, vendor=of_pods.vendor)
+    assert schemata == ("" if is_left_alone else "MB:0=20;1=20;\n")
+
+
+def test_classes_that_may_use_all_bandwidth_are_no_problem(machine: Machine) -> None:
+    machine.write("proc/1/mountinfo", f"{MOUNT},mba_MBps\n")
+    strategy: dict[str, Any] = {"beClass": {"resctrlQOS": {"enable": True, "catRangeEndPercent": 30}}}
+    section = complete_node_slo({"resourceQOSStrategy": strategy})["resourceQOSStrategy"]
+    assert isinstance(section, dict)
+    assert machine.settings.apply_resctrl(look(), section) == []
+    assert (machine.resctrl / "BE/schemata").read_text() == "L3:0=f;1=f;\n"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver, kubepods_directory
 from koord_agent.domain.kernel.counters import CgroupMemory, MemInfo, Throttling
+from koord_agent.domain.kernel.features import Feature
 from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.node.desired import view_of
 from koord_agent.domain.node.kubelet import KnownPods
@@ -244,3 +245,25 @@ def test_pods_whose_root_does_not_exist_are_a_problem_that_is_told(tree: Tree) -
     assert "--kubelet-cgroup-root" in problem
     agent.known = KnownPods(at_ms=1_000)
     assert told() == [], "a machine without pods needs no root of pods"
+
+
+PSI = "some avg10=1.50 avg60=0.00 avg300=0.00 total=7\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
+
+
+@pytest.mark.parametrize(
+    "hierarchies",
+    [("cpuacct", "cpuacct", "cpuacct"), ("cpu", "memory", "blkio")],
+    ids=["one hierarchy", "each its own"],
+)
+def test_psi_of_v1_kernels_is_read_where_it_is(tmp_path: Path, hierarchies: tuple[str, str, str]) -> None:
+    """Anolis has all files in cpuacct, TencentOS each in the hierarchy of its controller (koordinator#3201)."""
+    tree = Tree(tmp_path, 1, Driver.CGROUPFS)
+    assert tree.host.pressure(tree.pod) is None
+    assert not tree.host.features().usable(Feature.PSI)
+    for directory in (tree.layout.root, tree.pod):
+        for hierarchy, file in zip(hierarchies, ("cpu", "memory", "io"), strict=True):
+            tree.put(hierarchy, directory, f"{file}.pressure", PSI)
+    found = tree.host.pressure(tree.pod)
+    assert found is not None
+    assert {resource: one.some.avg10 for resource, one in found.items()} == {"cpu": 1.5, "mem": 1.5, "io": 1.5}
+    assert tree.host.features().usable(Feature.PSI)

@@ -26,7 +26,6 @@ from koord_agent.simulator.host import SimulatedFleet, SimulatedHost
 from koord_agent.simulator.nodes import SimulatedNode
 from koordcore.events.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
-from koordcore.values.invalid import InvalidInput
 
 GIB = 1 << 30
 NOTHING = AgentSettings.model_validate({})
@@ -205,12 +204,41 @@ def test_host_applications_of_a_node_slo() -> None:
             {"name": "batch", "qos": "BE"},
         ]
     }
-    nginx, batch = host_applications_of(slo)
+    (nginx, batch), problems = host_applications_of(slo)
+    assert problems == ()
     assert (nginx.name, nginx.base, nginx.parent_dir, nginx.relative_path) == ("nginx", "Kubepods", "a", "b")
     assert batch.base is None
-    assert host_applications_of(None) == ()
-    with pytest.raises(InvalidInput, match=r"hostApplications\[0\]"):
-        host_applications_of({"hostApplications": [{"qos": "LS"}]})
+    assert host_applications_of(None) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ({"qos": "LS"}, "`name`"),
+        ({"name": "a", "priority": 3}, "priority"),
+        ({"name": "../a"}, "plain path"),
+        ("a", "object"),
+        ({"name": "a", "cgroupPath": {"base": "Nope"}}, "cgroupPath.base: must be one of"),
+        ({"name": "a", "cgroupPath": {"base": "Kubepods", "relativePath": "../../etc"}}, "must stay below its base"),
+        ({"name": "nginx"}, "another one named 'nginx'"),
+    ],
+)
+def test_a_bad_host_application_is_left_out_and_told_and_the_others_stay(bad: object, said: str) -> None:
+    slo: dict[str, object] = {"hostApplications": [{"name": "nginx", "qos": "LS"}, bad, {"name": "batch", "qos": "BE"}]}
+    slo["resourceUsedThresholdWithBE"] = {"enable": True}
+    view = view_of(DesiredNode(node="n", slo=slo))
+    assert [application.name for application in view.host_applications] == ["nginx", "batch"]
+    assert view.policy is not None, "also right after a start, without earlier settings"
+    assert view.policy.enable
+    assert view.policy_problem.startswith("hostApplications[1] is left out: ")
+    assert said in view.policy_problem
+
+
+@pytest.mark.parametrize("entries", [5, "a", {"name": "a"}])
+def test_host_applications_that_are_no_list_are_told(entries: object) -> None:
+    found, (problem,) = host_applications_of({"hostApplications": entries})
+    assert found == ()
+    assert problem.startswith("hostApplications: must be a list")
 
 
 def test_a_report_carries_the_prediction_once_it_was_trained() -> None:

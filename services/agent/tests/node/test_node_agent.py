@@ -181,6 +181,27 @@ def test_a_lost_or_malformed_policy_never_loosens_what_protects() -> None:
     assert "cpuSuppressThresholdPercent" in after.policy_problem
 
 
+def test_a_bad_section_of_a_node_slo_leaves_the_others_in_force() -> None:
+    bad: dict[str, object] = {"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressThresholdPercent": "lots"}}
+    burst, apps = {"policy": "auto"}, [{"name": "nginx", "qos": "LS"}]
+    first = view_of(DesiredNode(node="n", slo={**bad, "cpuBurstStrategy": burst, "hostApplications": apps}))
+    assert first.policy is None, "no limit is set or lifted"
+    assert first.slo is not None
+    assert first.slo["cpuBurstStrategy"]["policy"] == "auto"
+    assert [app.name for app in first.host_applications] == ["nginx"]
+    good = view_of(DesiredNode(node="n", slo={"resourceUsedThresholdWithBE": {"enable": True}}))
+    worse = {**bad, "cpuBurstStrategy": burst, "systemStrategy": 5, "hostApplications": [{"qos": "LS"}, *apps]}
+    later = view_of(DesiredNode(node="n", slo=worse), last=good)
+    assert later.policy == good.policy
+    assert later.slo is not None
+    assert good.slo is not None
+    assert later.slo["resourceUsedThresholdWithBE"] == good.slo["resourceUsedThresholdWithBE"]
+    assert later.slo["cpuBurstStrategy"]["policy"] == "auto"
+    assert [app.name for app in later.host_applications] == ["nginx"]
+    for said in ("cpuSuppressThresholdPercent", "systemStrategy", "hostApplications[0] is left out"):
+        assert said in later.policy_problem
+
+
 def test_a_restarted_agent_goes_on_without_repeating_itself() -> None:
     view = desired(pod("web", "LS", 4_000), pod("job", "BE", 9_000))
     node = Node(view)

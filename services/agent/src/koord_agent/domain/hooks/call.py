@@ -131,7 +131,7 @@ class ResctrlMachine:
 
     cbm_mask: str  # Mask of all cache ways in hexadecimal
     cache_ids: tuple[int, ...]
-    vendor: str
+    vendor: str  # Vendor in whose unit bandwidth is counted; `UNKNOWN_VENDOR` if bandwidth is left alone
 
 
 @dataclass(frozen=True, kw_only=True)

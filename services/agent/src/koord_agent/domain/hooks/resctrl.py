@@ -56,6 +56,12 @@ def bandwidth(vendor: str, percent: int | None) -> int | None:
     return _bandwidth(vendor, percent) or None
 
 
+def limits_bandwidth(strategy: Mapping[str, Any]) -> bool:
+    """Whether an enabled class of a `resourceQOSStrategy` (JSON) gets less than all memory bandwidth."""
+    shares = (section(strategy, name, "resctrlQOS").get("mbaPercent") for name in enabled_classes(strategy))
+    return any(share not in (None, 100) for share in shares)
+
+
 def lines(schemata: Schemata) -> tuple[str, ...]:
     """With their newlines. The kernel needs one write for each line."""
     found: list[str] = []

@@ -114,6 +114,16 @@ def resctrl_support(cpuinfo: str) -> ResctrlSupport:
     )
 
 
+def counts_in_megabytes(mountinfo: str) -> bool:
+    """Return whether bandwidth (MB) is in megabytes per second: resctrl is mounted with the option `mba_MBps`.
+
+    `mountinfo` is the text of /proc/<pid>/mountinfo. All mounts of resctrl have the same options.
+    """
+    return any(
+        " - resctrl " in line and "mba_MBps" in line.rpartition(" ")[2].split(",") for line in mountinfo.splitlines()
+    )
+
+
 def parse_monitoring(groups: Mapping[str, Mapping[str, str]]) -> dict[int, dict[str, int]]:
     """Return cache id -> file name -> counter, from the texts of a resctrl group by directory and file name.
 

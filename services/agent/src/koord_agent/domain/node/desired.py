@@ -5,10 +5,10 @@ It is created from the desired state in the bucket and updated by pushes. `apply
 Source: event-bus spec, 3.3; agent spec, 2.1, 7.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 from koordcore.events.catalogue import CATALOGUE
@@ -26,7 +26,7 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import of_milli, of_value
 from koordcore.values.resources import Amounts, ResourceList
 
-from koord_agent.domain.kernel.cgroup_layout import HostApplication
+from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver, HostApplication
 from koord_agent.domain.node.pods import AgentPod, agent_pod_of_ledger, node_reserved_milli
 from koord_agent.domain.node.policies import CollectPolicy, collect_policy_of, section
 
@@ -47,7 +47,7 @@ class DesiredView:
     pods: Mapping[str, AgentPod]
     # Settings of CPU suppression. None: no valid NodeSLO so far, so that no limit is set or lifted.
     policy: ThresholdStrategy | None
-    policy_problem: str  # Reason why the newest NodeSLO was refused; the last valid one stays. "": it was accepted.
+    policy_problem: str  # What of the newest NodeSLO is invalid; its last valid settings stay. "": nothing is.
     collect: CollectPolicy
     capacity_milli: int
     reserved_milli: int
@@ -151,23 +151,42 @@ class _Slo(NamedTuple):
 
 
 def _slo_or_last(slo: Mapping[str, Any] | None, last: DesiredView | None) -> _Slo:
-    """The last valid settings if the NodeSLO is invalid."""
+    """Of each invalid section, the last valid settings stay; the others are in force (reality, 4.17)."""
     if slo is None:
         return _Slo(None, None, (), "")
     try:
         return _slo_of(codec.encode(slo))
-    except InvalidInput as error:
-        if last is None:
-            return _Slo(None, None, (), str(error))
-        return _Slo(last.policy, last.slo, last.host_applications, str(error))
+    except InvalidInput:
+        pass
+    kept, problems = dict(slo), list[str]()
+    for name, part in slo.items():
+        try:
+            _slo_of(codec.encode({name: part}))
+        except InvalidInput as error:
+            problems.append(str(error))
+            del kept[name]
+            if last is not None and last.slo is not None and name in last.slo:
+                kept[name] = last.slo[name]
+    found = _slo_of(codec.encode(kept))
+    if THRESHOLD_SECTION in slo and not _is_valid(slo[THRESHOLD_SECTION]):
+        found = found._replace(policy=None if last is None else last.policy)
+    return found._replace(problem="; ".join((*problems, found.problem) if found.problem else problems))
+
+
+def _is_valid(threshold: object) -> bool:
+    try:
+        suppress_policy({THRESHOLD_SECTION: threshold})
+    except InvalidInput:
+        return False
+    return True
 
 
 @lru_cache(maxsize=RENDERED_KINDS)
 def _slo_of(spec: bytes) -> _Slo:
-    """Nodes with the same NodeSLO share the result. Raise InvalidInput if it is invalid."""
+    """Nodes with the same NodeSLO share the result. Raise InvalidInput if a section is invalid."""
     slo = codec.decode(spec, dict[str, Any])
-    effective = complete_node_slo(slo)
-    return _Slo(suppress_policy(slo), effective, host_applications_of(slo), "")
+    applications, problems = host_applications_of(slo)
+    return _Slo(suppress_policy(slo), complete_node_slo(slo), applications, "; ".join(problems))
 
 
 def _collect_or_last(written: Mapping[str, Any], last: DesiredView | None) -> tuple[CollectPolicy, str]:
@@ -194,32 +213,48 @@ class _HostApplication(msgspec.Struct, rename="camel"):
     cgroup_path: _CgroupPath | None = None
 
 
-def host_applications_of(slo: Mapping[str, Any] | None) -> tuple[HostApplication, ...]:
-    """In the order of a NodeSLO (JSON); none without a NodeSLO (D-1).
+def host_applications_of(slo: Mapping[str, Any] | None) -> tuple[tuple[HostApplication, ...], tuple[str, ...]]:
+    """Return the valid host applications of a NodeSLO (JSON) in its order, and why others are left out.
 
-    Raises:
-        InvalidInput: An entry is invalid. The message names it.
+    None without a NodeSLO (D-1). An entry is left out if a field has a wrong type, its name is missing or was used
+    before, or its cgroup path is invalid.
 
-    Source: agent spec, 3.3.
+    Source: agent spec, 3.3; reality, 4.17.
     """
-    found: list[HostApplication] = []
-    for index, raw in enumerate((slo or {}).get("hostApplications") or ()):
+    entries = (slo or {}).get("hostApplications") or ()
+    if not isinstance(entries, Sequence) or isinstance(entries, str):
+        return (), (str(InvalidInput("a list", entries, "hostApplications")),)
+    found: dict[str, HostApplication] = {}
+    problems: list[str] = []
+    for index, raw in enumerate(cast("Sequence[object]", entries)):
         try:
-            written = codec.convert(raw, _HostApplication)
-        except codec.DecodeError as error:
-            raise InvalidInput(f"a host application ({error})", raw, f"hostApplications[{index}]") from error
-        path = written.cgroup_path
-        found.append(
-            HostApplication(
-                name=written.name,
-                qos=written.qos,
-                priority=written.priority,
-                base=None if path is None else path.base,
-                parent_dir="" if path is None else path.parent_dir,
-                relative_path="" if path is None else path.relative_path,
-            )
-        )
-    return tuple(found)
+            application = _host_application(raw)
+            _ANY_LAYOUT.host_application_directory(application)
+        except (codec.DecodeError, ValueError) as error:
+            problems.append(f"hostApplications[{index}] is left out: {error}")
+            continue
+        if application.name in found:
+            problems.append(f"hostApplications[{index}] is left out: there is another one named {application.name!r}")
+            continue
+        found[application.name] = application
+    return tuple(found.values()), tuple(problems)
+
+
+_ANY_LAYOUT: Final = CgroupLayout(Driver.CGROUPFS)
+"""Paths are valid with each driver or with none."""
+
+
+def _host_application(raw: object) -> HostApplication:
+    written = codec.convert(raw, _HostApplication)
+    path = written.cgroup_path
+    return HostApplication(
+        name=written.name,
+        qos=written.qos,
+        priority=written.priority,
+        base=None if path is None else path.base,
+        parent_dir="" if path is None else path.parent_dir,
+        relative_path="" if path is None else path.relative_path,
+    )
 
 
 def _quantities(amounts: Amounts) -> ResourceList:

@@ -32,7 +32,7 @@ class NodeLook:
     # NodeSLO as JSON, with defaults, and with "off" values for disabled features. None: no valid NodeSLO so far, so
     # nothing is limited and nothing restored.
     slo: Mapping[str, Any] | None = None
-    slo_problem: str = ""  # Reason why the newest NodeSLO was refused; "": it was accepted
+    slo_problem: str = ""  # What of the newest NodeSLO is invalid; "": nothing is
     # Capacity of the node object: CPU in milli-cores, other resources in whole units.
     capacity: Amounts = field(default_factory=dict[str, int])
     allocatable: Amounts = field(default_factory=dict[str, int])  # Allocatable of the node object, in the same units

@@ -20,7 +20,7 @@ from koord_agent.domain.kernel.resctrl_files import parse_schemata, resctrl_supp
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentPod
 from koord_agent.shell.host.kernel_files import put, read_kernel_file
-from koord_agent.shell.host.probe import HostRoots
+from koord_agent.shell.host.probe import HostRoots, bandwidth_vendor
 
 REMOVE_AFTER_MS: Final = 10_000
 """Age above which the group of a pod that is gone is removed: the pod may not be in the list yet."""
@@ -85,7 +85,7 @@ def resctrl_machine(roots: HostRoots) -> ResctrlMachine | None:
         root = parse_schemata(read_kernel_file(str(roots.resctrl / "schemata")) or "")
     except MalformedCounter:
         return None
-    return ResctrlMachine(cbm_mask=mask, cache_ids=tuple(sorted(root.l3)), vendor=support.vendor)
+    return ResctrlMachine(cbm_mask=mask, cache_ids=tuple(sorted(root.l3)), vendor=bandwidth_vendor(roots))
 
 
 class PodGroupReconciler:

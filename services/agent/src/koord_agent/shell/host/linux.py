@@ -54,6 +54,8 @@ from koord_agent.shell.host.perf import CountersAbsent, CycleCounters, open_cgro
 from koord_agent.shell.host.probe import HostRoots, cgroup_layout, cgroup_version, jiffy_ns
 
 GONE: Final = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
+PRESSURE_HIERARCHIES: Final = {"cpu": "cpu", "mem": "memory", "io": "blkio"}
+"""Resource -> hierarchy of its PSI file on v1 kernels that do not have all files in cpuacct, such as TencentOS."""
 KIDLED_SETTINGS: Final = {"scan_period_in_seconds": "5", "use_hierarchy": "1"}
 _KEPT_PATHS: Final = 8192
 
@@ -257,6 +259,8 @@ class LinuxHost:
         found: dict[str, Pressure] = {}
         for resource, file in pressure.RESOURCES.items():
             text = self.read(CgroupFile(directory, file))
+            if text is None and self._version == 1:
+                text = read_kernel_file(f"{self._hierarchy(PRESSURE_HIERARCHIES[resource], directory)}/{file}")
             try:
                 if text is None:
                     return None

@@ -127,7 +127,11 @@ class _Probe:
         return Finding(feature=Feature.CACHES, usable=there, file=str(self._roots.sys / CPUS), why=why)
 
     def _pressure(self) -> Finding:
-        file = Path(file_path(str(self._roots.cgroup), "cpu.pressure", self._some_directory(), self._version))
+        directory = self._some_directory()
+        file = Path(file_path(str(self._roots.cgroup), "cpu.pressure", directory, self._version))
+        if self._version == 1 and not file.exists():
+            of_controller = self._directory(directory, "cpu") / "cpu.pressure"
+            file = of_controller if of_controller.exists() else file
         why = "no PSI per cgroup (boot with psi=1)"
         if self._version == 1:
             why = "no PSI per cgroup: only extended v1 kernels have it"

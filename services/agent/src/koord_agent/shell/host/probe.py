@@ -17,6 +17,7 @@ from koord_agent.domain.kernel.cgroup_layout import (
     kubepods_directory,
     told_cgroup_roots,
 )
+from koord_agent.domain.kernel.resctrl_files import UNKNOWN_VENDOR, counts_in_megabytes, resctrl_support
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.host.kernel_files import read_kernel_file
 
@@ -56,6 +57,18 @@ class HostRoots:
     def resctrl(self) -> Path:
         """Where it is mounted, or would be mounted."""
         return (self.filesystems or self.sys / "fs") / "resctrl"
+
+
+def bandwidth_vendor(roots: HostRoots) -> str:
+    """The vendor of the CPU, in whose unit resctrl counts memory bandwidth.
+
+    `UNKNOWN_VENDOR` if resctrl is mounted with `mba_MBps`: then its unit is that of no vendor, and bandwidth is left
+    alone.
+    """
+    mounts = read_kernel_file(str(roots.proc / "1" / "mountinfo")) or ""
+    if counts_in_megabytes(mounts):
+        return UNKNOWN_VENDOR
+    return resctrl_support(read_kernel_file(str(roots.proc / "cpuinfo")) or "").vendor
 
 
 def filesystem_magic(path: Path) -> int:

@@ -7,11 +7,12 @@ A file that this kernel does not have is skipped. The values come from `domain.s
 Source: agent spec, 15 to 17.
 """
 
+import ctypes
 import errno
-import subprocess
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from koordcore.protocol.config.node_strategies import ResctrlQos
 from koordcore.protocol.lenient_json import convert
@@ -41,10 +42,12 @@ from koord_agent.settings import AgentSettings
 from koord_agent.shell.collect.storage import Storage
 from koord_agent.shell.host.host import Host
 from koord_agent.shell.host.kernel_files import put, read_kernel_file
-from koord_agent.shell.host.probe import HostRoots
+from koord_agent.shell.host.probe import HostRoots, bandwidth_vendor
 from koord_agent.shell.store.audit_log import AuditSink
 
-MOUNT_SECONDS = 5
+MEGABYTES_PROBLEM: Final = (
+    "resctrl: mbaPercent is not applied, because resctrl is mounted with mba_MBps and percent has no meaning then"
+)
 GONE = (errno.ENOENT, errno.ESRCH, errno.ENODEV)
 
 
@@ -168,11 +171,16 @@ class NodeSettings:
         if cbm_mask is None or not ids:
             return []
         problems: list[str] = []
+        vendor = bandwidth_vendor(self._roots)
+        if vendor != self._support.vendor and resctrl.limits_bandwidth(strategy):
+            problems.append(MEGABYTES_PROBLEM)
         for group in GROUPS:
-            problems.extend(self._apply_group(group, strategy, cbm_mask, ids))
+            problems.extend(self._apply_group(group, strategy, cbm_mask, ids, vendor))
         return [*problems, *self._apply_tasks(look, strategy)]
 
-    def _apply_group(self, group: str, strategy: Mapping[str, Any], cbm_mask: str, ids: list[int]) -> Iterable[str]:
+    def _apply_group(
+        self, group: str, strategy: Mapping[str, Any], cbm_mask: str, ids: list[int], vendor: str
+    ) -> Iterable[str]:
         directory = self._resctrl / group
         if not directory.is_dir():
             try:
@@ -181,9 +189,7 @@ class NodeSettings:
                 return [f"resctrl group {group}: not created: {error.strerror}"]
             self._audit(AuditEvent(type="group", name=group, reason="CreateCATGroup", message=f"create {directory}"), 1)
         fields = section(strategy, resctrl.CLASS_OF_GROUP[group], "resctrlQOS")
-        wanted = resctrl.schemata_of_class(
-            convert(fields, ResctrlQos), cbm_mask=cbm_mask, cache_ids=ids, vendor=self._support.vendor
-        )
+        wanted = resctrl.schemata_of_class(convert(fields, ResctrlQos), cbm_mask=cbm_mask, cache_ids=ids, vendor=vendor)
         schemata = directory / "schemata"
         text = read_kernel_file(str(schemata)) or ""
         try:
@@ -256,14 +262,8 @@ class NodeSettings:
 
 def mount_resctrl(target: Path) -> bool:
     """False if the directory does not exist or the mount fails."""
-    if not target.is_dir():
-        return False
-    command = ["mount", "-t", "resctrl", "resctrl", str(target)]
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=MOUNT_SECONDS, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return False
-    return done.returncode == 0
+    libc = ctypes.CDLL(None, use_errno=True)
+    return target.is_dir() and libc.mount(b"resctrl", os.fsencode(target), b"resctrl", 0, None) == 0
 
 
 class MachineSettings:
