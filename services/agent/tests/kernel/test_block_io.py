@@ -1,20 +1,32 @@
 """Block-IO plans on a v1 kernel with the extensions: devices by name, halved weight under contention, resets."""
 
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+from koord_agent.domain.kernel.cgroup_files import is_equal, to_file_text
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
+from koord_agent.domain.kernel.io_files import KEY_OF_LIMIT
 from koord_agent.domain.kernel.storage_info import BlockDevice, parse_mounts, storage_of
 from koord_agent.domain.metrics.series import Metrics, SeriesStore
 from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.plans.plan import CgroupFile, Plan
 from koord_agent.domain.strategies.block_io import BlockIoStrategy
 from koord_agent.domain.strategies.group_identity import BvtKernel
+from koord_agent.domain.strategies.runner import Interval
 from koord_agent.domain.strategies.strategy import CycleState, Effects
+from koord_agent.settings import AgentSettings
 from koord_agent.shell.collect.storage import REFRESH_MS, Storage, read_block_devices
 from koord_agent.shell.host.executor import CgroupExecutor, Result
-from koord_agent.shell.node.machine_settings import RootBlockIo
+from koord_agent.shell.host.linux import LinuxHost
+from koord_agent.shell.host.probe import HostRoots
+from koord_agent.shell.node.machine_settings import MachineSettings, RootBlockIo
+from koordcore.protocol import keys
+from support.agent.pods import colocated_pod
 from support.agent.ruled_kernel import RuledKernel
 
 BE = "kubepods/besteffort"
@@ -90,7 +102,8 @@ def test_without_the_kernels_extensions_nothing_is_planned(tmp_path: Path) -> No
     storage = disks(tmp_path)
     assert plans_of(Machine(lambda _file: None, storage)) == []
     root = RootBlockIo(read=lambda _file: None, write=lambda _file, _line: None, disks=storage.known)
-    assert root.apply(SECTION, 0) == []
+    assert root.apply(SECTION, 0) == ["blkioQOS of cgroupRoot is not in force: this kernel has no io.cost"]
+    assert root.apply({}, 0) == []
 
 
 def test_the_root_gets_its_goals_once_and_a_device_no_longer_configured_is_switched_off(tmp_path: Path) -> None:
@@ -105,6 +118,108 @@ def test_the_root_gets_its_goals_once_and_a_device_no_longer_configured_is_switc
         ("blkio.cost.qos", "253:0 enable=1 ctrl=user rpct=95 rlat=3000 wpct=95 wlat=3000"),
         ("blkio.cost.qos", "253:16 enable=0"),
     ]
+
+
+def look_of_v2(*pods: AgentPod) -> NodeLook:
+    return replace(look(), cgroup_version=2, pods=pods)
+
+
+def test_cgroup_v2_gets_the_same_limits_in_its_own_files(tmp_path: Path) -> None:
+    """koordinator#2281: nothing was written, and nothing was told."""
+    root = tmp_path / "cgroup"
+    for directory, files in ((BE, ("io.max", "io.weight")), ("", ("io.cost.qos", "io.cost.model"))):
+        (root / directory).mkdir(parents=True, exist_ok=True)
+        for name in files:
+            (root / directory / name).write_text("default 100\n" if name == "io.weight" else "")
+    host = LinuxHost(
+        monotonic_ns=lambda: 0, roots=HostRoots(cgroup=root, sys=tmp_path), version=2, layout=look().layout, jiffy=1
+    )
+    storage = disks(tmp_path)
+    storage.known(0)
+    plans = BlockIoStrategy().propose(look_of_v2(), SECTION, CycleState(readings=Machine(host.read, storage))).plans
+    outcomes = CgroupExecutor(host, trees=("kubepods",)).apply(plans, 0)
+    assert {outcome.file.resource for outcome in outcomes if outcome.result is Result.WRITTEN} == {
+        "blkio.throttle.read_bps_device",
+        "blkio.cost.weight",
+    }
+    assert (root / BE / "io.max").read_text() == "253:0 rbps=1048576"
+    assert (root / BE / "io.weight").read_text() == "253:0 60"
+    settings = MachineSettings(
+        host,
+        host.roots,
+        AgentSettings.model_validate({"feature_gates": "BlkIOReconcile=true"}),
+        lambda event, verbosity: None,
+        Interval(1_000, 1_000),
+    )
+    assert settings.storage is not None
+    settings.storage = storage
+    assert settings.apply(replace(look_of_v2(), slo={"resourceQOSStrategy": SECTION})) == []
+    assert (root / "io.cost.qos").read_text() == "253:0 enable=1 ctrl=user rpct=95 rlat=3000 wpct=95 wlat=3000"
+    assert (root / "io.cost.model").read_text() == "253:0 ctrl=auto"
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel", "wanted", "is_there"),
+    [
+        ("blkio.throttle.read_bps_device", "253:0 rbps=1048576 wbps=max riops=max wiops=max", "253:0 1048576", True),
+        ("blkio.throttle.write_bps_device", "253:0 rbps=1048576 wbps=max riops=max wiops=max", "253:0 1", False),
+        ("blkio.throttle.write_bps_device", "253:0 rbps=1048576 wbps=max riops=max wiops=max", "253:0 0", True),
+        ("blkio.throttle.read_iops_device", "", "253:0 0", True),
+        ("blkio.throttle.read_iops_device", "253:0 rbps=max wbps=max riops=9 wiops=max", "253:0 0", False),
+        ("blkio.cost.weight", "default 100", "253:0 100", True),
+        ("blkio.cost.weight", "default 50", "253:0 100", False),
+        ("blkio.cost.weight", "default 100\n253:0 60", "253:0 60", True),
+        ("blkio.cost.weight", "default 100\n253:0 60", "253:0 100", False),
+        (
+            "blkio.cost.qos",
+            "253:0 enable=1 ctrl=user rpct=95.00 rlat=3000 wpct=95.00 wlat=3000 min=1.00 max=10000.00",
+            "253:0 enable=1 ctrl=user rpct=95 rlat=3000 wpct=95 wlat=3000",
+            True,
+        ),
+        ("blkio.cost.qos", "253:0 enable=1 ctrl=user rpct=95.50 rlat=3000", "253:0 enable=1 rpct=95", False),
+        ("blkio.cost.qos", "253:16 enable=0 ctrl=auto", "253:0 enable=0", False),
+        ("blkio.cost.model", "253:0 ctrl=auto model=linear rbps=1 rseqiops=2", "253:0 ctrl=auto", True),
+    ],
+)
+def test_what_the_kernel_answers_is_not_written_again(name: str, kernel: str, wanted: str, is_there: bool) -> None:
+    assert is_equal(name, kernel + "\n", wanted, 2) is is_there
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "text"),
+    [
+        ("blkio.throttle.read_iops_device", "253:0 7", "253:0 riops=7"),
+        ("blkio.throttle.write_bps_device", "253:0 0", "253:0 wbps=max"),
+        ("blkio.cost.weight", "253:0 30", "253:0 30"),
+        ("blkio.cost.weight", "253:0 100", "253:0 default"),
+    ],
+)
+def test_a_line_of_v1_becomes_one_of_v2(name: str, line: str, text: str) -> None:
+    assert to_file_text(name, line, 2) == text
+    assert to_file_text(name, line, 1) == line
+
+
+def test_why_limits_are_not_in_force_is_told(tmp_path: Path) -> None:
+    storage = disks(tmp_path)
+    storage.known(0)
+    limits = {"a": '{"blocks":[{"name":"/dev/no","ioCfg":{}}]}', "b": "{"}
+    limited, broken = (
+        replace(colocated_pod(name, "LS"), annotations={keys.BLKIO_QOS: text}) for name, text in limits.items()
+    )
+    there = look_of_v2().pod_directory(limited)
+    files = {
+        CgroupFile(BE, "cgroup.procs"): "",
+        CgroupFile(there, "blkio.throttle.read_bps_device"): "",
+    }
+    state = CycleState(readings=Machine(files.get, storage))
+    problems = list(BlockIoStrategy().propose(look_of_v2(limited, broken), SECTION, state).problems)
+    assert [problem.partition(": ")[0] for problem in problems] == [
+        "block IO of pod default/b is not limited",
+        "block IO of best effort is not limited",
+        "block IO of pod default/a stays as it is",
+    ]
+    assert problems[1].endswith("the io controller is off there")
+    assert problems[2].endswith("disk of /dev/no is unknown")
 
 
 def test_two_devices_of_one_file_are_two_knobs(tmp_path: Path) -> None:
@@ -187,3 +302,23 @@ def test_the_disks_of_this_machine_are_known_without_a_program() -> None:
     assert len({device.name for device in devices}) == len(devices)
     assert found.mountpoint_device["/proc"] == "proc"
     assert all(disk in found.disk_number for disk in found.partition_disk.values())
+
+
+@pytest.mark.skipif(not os.access("/sys/fs/cgroup/blkio", os.W_OK), reason="needs root and the hierarchy blkio")
+def test_the_kernel_takes_a_limit_and_its_reset() -> None:
+    devices = read_block_devices(Path("/sys/class/block"))
+    disk = next((device for device in devices if device.is_disk), None)
+    if disk is None:
+        pytest.skip("no disk")
+    host = LinuxHost(monotonic_ns=lambda: 0, layout=look().layout)
+    name = f"koord-io-{os.getpid()}"
+    folder = Path("/sys/fs/cgroup/blkio") / name
+    folder.mkdir()
+    try:
+        for key in KEY_OF_LIMIT:
+            file = CgroupFile(name, key, disk.number)
+            for value in (f"{disk.number} 1048576", f"{disk.number} 0"):
+                host.write(file, value)
+                assert is_equal(key, host.read(file) or "", value, 1)
+    finally:
+        folder.rmdir()

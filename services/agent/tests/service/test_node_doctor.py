@@ -54,7 +54,9 @@ def test_what_is_there_is_usable_and_what_is_not_says_why(tmp_path: Path) -> Non
     assert v1["cpu.idle"].usable
     assert v2["cpu.idle"].usable
     assert v1["memory.high"].why == "the hierarchy memory is not mounted"
-    assert v2["blkio.cost.weight"].why == "resource blkio.cost.weight: not on cgroup v2"
+    assert v2["memory.idle_page_stats"].why == "resource memory.idle_page_stats: not on cgroup v2"
+    assert v2["blkio.cost.weight"].file.endswith("/kubepods/io.weight")
+    assert v2["blkio.cost.qos"].file.endswith("/cgroup/io.cost.qos")
     assert "only extended v1 kernels" in v1[Feature.PSI].why
     assert v2[Feature.PSI].usable
     assert v1[Feature.RESCTRL_CONTROL].usable

@@ -16,6 +16,13 @@ CGROUP_ROOT = "/sys/fs/cgroup"
 unless_refused = none_if(ValueError, LookupError)
 
 
+disputed(
+    "agent.cgroup_path",
+    "file v2 blkio.cost.weight",
+    "reality, 4.15: block IO on cgroup v2 is io.max, io.weight and io.cost (test_block_io.py)",
+)
+
+
 @adapter("agent.cgroup_path", exact_text=("dir", "file", "pod_id", "container_id", "sandbox", "driver"))
 def cgroup_path(given: dict[str, Json]) -> dict[str, Json]:
     """Names of cgroup directories and files, and back (agent spec, 3.1-3.4)."""

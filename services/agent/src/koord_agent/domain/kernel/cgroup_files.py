@@ -35,6 +35,15 @@ from koord_agent.domain.kernel.cpu_weight import (
     weight_to_shares,
     weights_of,
 )
+from koord_agent.domain.kernel.io_files import (
+    IO_MAX,
+    IO_WEIGHT,
+    KEY_OF_LIMIT,
+    has_line,
+    has_settings,
+    v1_lines,
+    v2_line,
+)
 
 INT64_MAX = 9223372036854775807
 V1_UNLIMITED_MEMORY = 0x7FFFFFFFFFFFF000
@@ -87,7 +96,7 @@ def _same(name: str, hierarchy: str, form: Form, low: int | None = None, high: i
 
 
 def _v1_only(name: str, form: Form, low: int | None = None, high: int | None = None) -> Resource:
-    return Resource(name, "blkio" if name.startswith("blkio") else "memory", None, form, low, high)
+    return Resource(name, "memory", None, form, low, high)
 
 
 RESOURCES = {
@@ -124,13 +133,10 @@ RESOURCES = {
         Resource("memory.pagecache_limit.size", None, "memory.pagecache_limit.size", Form.NUMBER, 0, INT64_MAX),
         Resource("memory.pagecache_limit.sync", None, "memory.pagecache_limit.sync", Form.NUMBER, 0, 1),
         _v1_only("memory.idle_page_stats", Form.TEXT),
-        _v1_only("blkio.throttle.read_iops_device", Form.DEVICE, 0, INT64_MAX),
-        _v1_only("blkio.throttle.read_bps_device", Form.DEVICE, 0, INT64_MAX),
-        _v1_only("blkio.throttle.write_iops_device", Form.DEVICE, 0, INT64_MAX),
-        _v1_only("blkio.throttle.write_bps_device", Form.DEVICE, 0, INT64_MAX),
-        _v1_only("blkio.cost.weight", Form.DEVICE, 1, 100),
-        _v1_only("blkio.cost.qos", Form.DEVICE_TEXT),
-        _v1_only("blkio.cost.model", Form.DEVICE_TEXT),
+        *(Resource(name, "blkio", IO_MAX, Form.DEVICE, 0, INT64_MAX) for name in KEY_OF_LIMIT),
+        Resource("blkio.cost.weight", "blkio", IO_WEIGHT, Form.DEVICE, 1, 100),
+        Resource("blkio.cost.qos", "blkio", "io.cost.qos", Form.DEVICE_TEXT),
+        Resource("blkio.cost.model", "blkio", "io.cost.model", Form.DEVICE_TEXT),
         _same("net_cls.classid", "net_cls", Form.CLASSID),
     )
 }
@@ -251,6 +257,8 @@ def to_file_text(name: str, value: str, version: int, line: WeightLine = WeightL
     match row.form:
         case Form.SHARES:
             return str(shares_to_weight(parse_number(value) or 0, line))
+        case Form.DEVICE:
+            return v2_line(name, value)
         case Form.QUOTA | Form.MEMORY_LIMIT if parse_number(value) == UNLIMITED:
             return "max"
         case _:
@@ -290,6 +298,8 @@ def from_file_text(name: str, text: str, version: int) -> str:
             case _:
                 pass
     match row.form:
+        case Form.DEVICE if version == 2:
+            return v1_lines(name, text)
         case Form.MEMORY_LIMIT:
             limit = _number(name, text)
             return str(UNLIMITED) if limit >= V1_UNLIMITED_MEMORY else str(limit)
@@ -323,9 +333,9 @@ def is_equal(name: str, current: str, value: str, version: int) -> bool:
         case Form.CPUSET:
             return is_same_cpuset(current, value)
         case Form.DEVICE:
-            return _has_line(current, value)
+            return has_line(v1_lines(name, current) if version == 2 else current, value)
         case Form.DEVICE_TEXT:
-            return value in (line.strip() for line in current.splitlines())
+            return has_settings(current, value)
         case Form.SHARES if version == 2:
             wanted = parse_number(value)
             if wanted is None or not MIN_SHARES <= wanted <= MAX_SHARES:
@@ -339,15 +349,6 @@ def is_equal(name: str, current: str, value: str, version: int) -> bool:
         return True
     left, right = _comparable(row, current), _comparable(row, value)
     return left is not None and left == right
-
-
-def _has_line(current: str, value: str) -> bool:
-    """Return whether a per-device file has the line, or the value is 0 and the device is absent."""
-    lines = [line.strip() for line in current.splitlines()]
-    device, _, amount = value.partition(" ")
-    if amount == "0":
-        return not any(line.split(" ", 1)[0] == device for line in lines)
-    return value in lines
 
 
 def _comparable(row: Resource, text: str) -> int | None:

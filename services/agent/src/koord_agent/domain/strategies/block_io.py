@@ -1,14 +1,14 @@
 """Block-IO limits and weights by device: plans for the best-effort class and pods, goals for the whole machine.
 
 `io_plan` turns configured blocks into lines by file and device, and resets devices that are not configured any more.
-cgroup v1 with the kernel's extensions only.
+Names and lines are those of cgroup v1 with the kernel's extensions; on v2 they become io.max, io.weight and io.cost.
 
-Source: agent spec, 16. Vectors: blkio.
+Source: agent spec, 16; reality, 4.15. Vectors: blkio.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from koordcore.protocol import keys
@@ -20,7 +20,6 @@ from koordcore.values.invalid import InvalidInput
 from koord_agent.domain.gate_names import BLKIO_RECONCILE
 from koord_agent.domain.kernel.storage_info import StorageInfo
 from koord_agent.domain.node.node_look import NodeLook
-from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.node.policies import section
 from koord_agent.domain.plans.plan import CgroupFile, Plan
 from koord_agent.domain.strategies.strategy import RESOURCE_QOS, CycleState, Needs, Proposal, Readings, isolating
@@ -190,7 +189,7 @@ def disk_of(disks: StorageInfo, block: Block, uid: str) -> str | None:
 class BlockIoStrategy:
     """Proposes block-IO limits of the best-effort class, and of running pods with an annotation of their own.
 
-    It proposes no plan on cgroup v2, without the kernel's files, or while the disks are unknown.
+    It proposes no plan without the kernel's files, or while the disks are unknown.
     """
 
     name = PLUGIN
@@ -198,50 +197,61 @@ class BlockIoStrategy:
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
         """Contention for disks halves the weight of the best-effort class."""
-        be_root, readings = look.layout.qos_directory(KubeQos.BEST_EFFORT), state.readings
-        if look.cgroup_version != 1 or not _current(readings, be_root):
-            return Proposal()
-        disks = readings.disks(look.now_ms)
-        if disks is None:
-            return Proposal()
+        be_root = look.layout.qos_directory(KubeQos.BEST_EFFORT)
         settings = section(policy, "beClass", "blkioQOS")
-        lines = _lines(readings, disks, be_root, blocks_of(settings), enable=bool(settings.get("enable")))
-        if state.effects.halve_io_weight:
-            lines = [halved(line) if line.file == WEIGHT else line for line in lines]
-        plans = _plans(look, state, be_root, lines)
+        wanted = [_Target(be_root, blocks_of(settings) if settings.get("enable") else (), "", "best effort")]
+        problems: list[str] = []
         for pod in look.pods:
             if pod.uid not in look.frozen and pod.phase == "Running" and keys.BLKIO_QOS in pod.annotations:
-                plans.extend(_plans_of_pod(look, pod, disks, state))
-        return Proposal(plans)
+                name = f"pod {pod.namespace}/{pod.name}"
+                try:
+                    wanted.append(_Target(look.pod_directory(pod), blocks_of_pod(pod.annotations), pod.uid, name))
+                except InvalidInput as error:
+                    problems.append(f"block IO of {name} is not limited: {error}")
+        plans: list[Plan] = []
+        for target in wanted:
+            lines = _lines(look, state.readings, target, problems)
+            if state.effects.halve_io_weight and target.directory == be_root:
+                lines = [halved(line) if line.file == WEIGHT else line for line in lines]
+            plans.extend(_plans(look, state, target.directory, lines))
+        return Proposal(plans, problems=tuple(problems))
 
 
-def _plans_of_pod(look: NodeLook, pod: AgentPod, disks: StorageInfo, state: CycleState) -> Iterable[Plan]:
-    try:
-        blocks = blocks_of_pod(pod.annotations)
-    except InvalidInput:
+class _Target(NamedTuple):
+    directory: str
+    blocks: Sequence[Block]  # Wanted limits; empty if there are none any more
+    uid: str  # UID of the pod, "" for a class
+    name: str
+
+
+def _lines(look: NodeLook, readings: Readings, target: _Target, problems: list[str]) -> list[DeviceValue]:
+    """Why limits are not in force is added to `problems`."""
+    current = _current(readings, target.directory)
+    if not current:
+        if target.blocks and readings.read(CgroupFile(target.directory, "cgroup.procs")) is not None:
+            why = "this kernel has no block-IO limits" if look.cgroup_version == 1 else "the io controller is off there"
+            problems.append(f"block IO of {target.name} is not limited: {target.directory}: {why}")
         return []
-    directory = look.pod_directory(pod)
-    lines = _lines(state.readings, disks, directory, blocks, enable=True, uid=pod.uid)
-    return _plans(look, state, directory, lines)
-
-
-def _lines(
-    readings: Readings,
-    disks: StorageInfo,
-    directory: str,
-    blocks: Sequence[Block],
-    *,
-    enable: bool,
-    uid: str = "",
-) -> list[DeviceValue]:
-    current = _current(readings, directory)
+    disks = readings.disks(look.now_ms)
+    if disks is None:
+        return []
+    unknown = [block.name or "" for block in target.blocks if disk_of(disks, block, target.uid) is None]
+    if unknown:
+        problems.append(f"block IO of {target.name} stays as it is: disk of {', '.join(unknown)} is unknown")
+    if WEIGHT not in current and any(block.io_cfg.io_weight_percent not in (None, 100) for block in target.blocks):
+        problems.append(f"ioWeightPercent of {target.name} is not in force: this kernel has no io.cost")
     lines = io_plan(
-        blocks, is_root=False, enable=enable, disk_of=lambda block: disk_of(disks, block, uid), current=current
+        target.blocks,
+        is_root=False,
+        enable=bool(target.blocks),
+        disk_of=lambda block: disk_of(disks, block, target.uid),
+        current=current,
     )
     return [line for line in lines or () if line.file in current]
 
 
 def _current(readings: Readings, directory: str) -> dict[str, str]:
+    """File -> its text, of the files that there are."""
     texts = {name: readings.read(CgroupFile(directory, name)) for name in LIMIT_FILES}
     return {name: text for name, text in texts.items() if text is not None}
 

@@ -2,7 +2,7 @@
 
 These files belong to the whole machine, so they do not pass through the arbiter. Each cycle reads, compares and writes.
 A file that this kernel does not have is skipped. The values come from `domain.strategies.system_config`,
-`domain.strategies.block_io` (cgroup v1 with the kernel's extensions only) and `domain.hooks.resctrl`.
+`domain.strategies.block_io` and `domain.hooks.resctrl`.
 
 Source: agent spec, 15 to 17.
 """
@@ -22,7 +22,7 @@ from koordcore.values.invalid import InvalidInput
 from koord_agent.domain.failure import failure
 from koord_agent.domain.gate_names import BLKIO_RECONCILE, RDT_RESCTRL, SYSTEM_CONFIG
 from koord_agent.domain.hooks import resctrl
-from koord_agent.domain.kernel.cgroup_files import is_equal
+from koord_agent.domain.kernel.cgroup_files import file_path, is_equal
 from koord_agent.domain.kernel.counters import MalformedCounter
 from koord_agent.domain.kernel.resctrl_files import GROUPS, Schemata, parse_schemata, resctrl_support
 from koord_agent.domain.kernel.storage_info import StorageInfo
@@ -58,8 +58,13 @@ class RootBlockIo:
         read: Callable[[CgroupFile], str | None],
         write: Callable[[str, str], None],
         disks: Callable[[int], StorageInfo | None],
+        version: int = 1,
     ) -> None:
-        """`read` and `disks` return None for what is unknown or missing in this kernel. `write` may raise OSError."""
+        """`read` and `disks` return None for what is unknown or missing in this kernel. `write` may raise OSError.
+
+        `version` is that of the cgroup interface.
+        """
+        self._version = version
         self._read = read
         self._write = write
         self._disks = disks
@@ -68,13 +73,14 @@ class RootBlockIo:
         """Write the lines that differ from a `resourceQOSStrategy` (JSON). Return errors, one sentence each."""
         settings = section(strategy, "cgroupRoot", "blkioQOS")
         current = {name: text for name in ROOT_FILES if (text := self._read(CgroupFile("", name))) is not None}
-        if not current:
-            return []
-        disks = self._disks(now_ms) or StorageInfo()
         try:
             blocks = blocks_of(settings)
         except InvalidInput as error:
             return [f"NodeSLO: {error}"]
+        if not current:
+            is_wanted = bool(settings.get("enable")) and bool(blocks)
+            return ["blkioQOS of cgroupRoot is not in force: this kernel has no io.cost"] if is_wanted else []
+        disks = self._disks(now_ms) or StorageInfo()
         lines = io_plan(
             blocks,
             is_root=True,
@@ -84,7 +90,7 @@ class RootBlockIo:
         )
         problems: list[str] = []
         for line in lines or ():
-            if line.file in current and not is_equal(line.file, current[line.file], line.value, 1):
+            if line.file in current and not is_equal(line.file, current[line.file], line.value, self._version):
                 try:
                     self._write(line.file, line.value)
                 except OSError as error:
@@ -277,15 +283,15 @@ class MachineSettings:
         audit: AuditSink,
         interval: Interval,
     ) -> None:
-        # Finds the disks of the machine. None if block IO is not limited: without the feature gate `BlkIOReconcile`,
-        # and on cgroup v2.
+        # Finds the disks of the machine. None if block IO is not limited: without the feature gate `BlkIOReconcile`.
         self.storage: Storage | None = None
         self._gates = settings.feature_gates
         self._interval = interval
         self.kernel = NodeSettings(roots, audit=audit, read_tasks=host.read)
         self._block_io: RootBlockIo | None = None
         self._problems: list[str] = []
-        if host.cgroup_version == 1 and self._gates.enabled(BLKIO_RECONCILE):
+        version = host.cgroup_version
+        if self._gates.enabled(BLKIO_RECONCILE):
             self.storage = Storage(
                 roots.sys / "class" / "block",
                 roots.proc / "1" / "mountinfo",
@@ -293,7 +299,10 @@ class MachineSettings:
                 refresh_ms=round(settings.collect_node_storage_info_interval * 1_000),
             )
             self._block_io = RootBlockIo(
-                read=host.read, write=lambda file, line: put(roots.cgroup / "blkio" / file, line), disks=self.disks
+                read=host.read,
+                write=lambda file, line: put(Path(file_path(str(roots.cgroup), file, "", version)), line),
+                disks=self.disks,
+                version=version,
             )
 
     def disks(self, now_ms: int) -> StorageInfo | None:
