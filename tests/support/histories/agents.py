@@ -18,6 +18,7 @@ from koordcore.events.nodestate import (
     InterferenceEnded,
     KnobChange,
     KnobsChanged,
+    NodeProblemsReported,
     NodeTopologyReported,
     PodsEvictedByAgent,
     PodsStarted,
@@ -117,6 +118,7 @@ def step_agents(log: Recorder, action: Action) -> None:
         case "agent-topology":
             zone = TopologyZone(name="node-0", capacity={"cpu": 1000 * (variation + 1)})
             log.write("nodestate", token, NodeTopologyReported(policies=["None"], zones=[zone]))
+            log.write("nodestate", token, NodeProblemsReported(problems=["p"][: variation % 2]))
         case "agent-devices":
             device = ReportedDevice(
                 type="gpu", minor=0, id="g", amounts={"koordinator.sh/gpu-core": 100}, healthy=variation % 2 == 0

@@ -3,7 +3,7 @@
 import pytest
 from koordcore.events.envelope import BasedOn
 from koordcore.events.nodepolicy import NodeOvercommitComputed, OvercommitTerms
-from koordcore.events.nodestate import AgentStarted, BeCpuSuppressed
+from koordcore.events.nodestate import AgentStarted, BeCpuSuppressed, NodeProblemsReported
 from koordcore.events.objects import NodeSpecAdded
 from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.protocol import keys
@@ -104,3 +104,18 @@ def test_every_amount_of_a_node_is_in_cores_or_gibibytes() -> None:
 
 def test_node_without_a_report_says_so() -> None:
     assert "  0 running pods, no report yet" in [line.text for line in node_lines(story())]
+
+
+def test_problems_of_the_node_are_those_since_its_agent_started() -> None:
+    agent = AgentStarted(host="linux", version="1")
+    unread = NodeProblemsReported(problems=["topology is not reported: no list of online CPUs can be read"])
+    for events, problems in (
+        ([agent, unread], unread.problems),
+        ([agent, unread, NodeProblemsReported(problems=[])], []),
+        ([agent, unread, agent], []),
+    ):
+        of_node = [stored(seq, "nodestate.n", event) for seq, event in enumerate(events, 1)]
+        told = node_story("n", None, [], of_node, None)
+        assert told.problems == problems
+        lines = [line.text.strip() for line in node_lines(told) if line.text.strip().startswith("problem")]
+        assert lines == [f"problem: {problem}" for problem in problems]

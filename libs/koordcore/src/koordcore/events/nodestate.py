@@ -76,6 +76,16 @@ class AgentFactLeftOut(Event, frozen=True, kw_only=True, omit_defaults=True):
     reason: str  # Why the log does not accept it, with its limit; one sentence
 
 
+@CATALOGUE.register(kind="nodestate")
+class NodeProblemsReported(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Problems of the node that last, as its agent sees them, such as a CPU topology that cannot be read.
+
+    The event is published on a change, and contains all of them since the start of the agent.
+    """
+
+    problems: list[str]  # One sentence each, ascending; at most 20
+
+
 class EvictedPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A pod that the agent evicted, and the resources that the eviction releases."""
 

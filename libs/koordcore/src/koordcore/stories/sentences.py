@@ -207,6 +207,9 @@ def summarize(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
         case "AgentFactLeftOut":
             what = f"{body.get('type')} of {body.get('size_bytes'):,} bytes"
             return f"the log does not take a {what} of the agent of node {_name(id_)}: {body.get('reason')}"
+        case "NodeProblemsReported":
+            lasting: list[str] = body.get("problems") or []
+            return f"problems of node {_name(id_)}: {'; '.join(lasting) or 'none any more'}"
         case "AgentStopped":
             return f"the agent of node {_name(id_)} stopped; its pods keep running"
         case "EventSkipped":

@@ -142,6 +142,7 @@ def node_lines(story: NodeStory, as_of: str = "") -> Iterator[Line]:
     if story.kept_back:
         yield Line(f"  reserved on the node {amounts_text(story.kept_back)}: pods do not get it")
     yield from _usage_lines(story)
+    yield from (Line(f"  problem: {problem}", "yellow") for problem in story.problems)
     if story.hardware is not None:
         yield Line("  hardware", "bold")
         yield from (Line(f"    {line}") for line in hardware_lines(story.hardware))

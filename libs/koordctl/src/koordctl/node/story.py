@@ -79,6 +79,7 @@ class NodeStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # The last eight evictions, cases of interference, writes and stops of the agent, newest last.
     protection: list[Protection] = []
     contended: list[str] = []  # Pods that suffer interference, with the signal
+    problems: list[str] = []  # Lasting problems since its agent started, one sentence each
     running: int = 0  # Number of running pods
     sample: NodeSample | None = None  # Usage in the newest report, or None if there is none
     # Sockets, zones, cores and devices with the pods that hold them, or None if nothing is reported.
@@ -110,6 +111,7 @@ def node_story(
     changes: list[Change] = []
     protection: list[Protection] = []
     contended: dict[str, str] = {}
+    problems: list[str] = []
     for stored in state:
         event = CATALOGUE.read(stored)
         told = protection_of(stored)
@@ -119,6 +121,9 @@ def node_story(
             case node_events.AgentStarted():
                 host, starts = event.host, starts + 1
                 contended.clear()
+                problems = []
+            case node_events.NodeProblemsReported():
+                problems = event.problems
             case node_events.InterferenceDetected():
                 contended[event.contention] = f"{event.namespace}/{event.name} {event.signal}"
             case node_events.InterferenceEnded():
@@ -155,6 +160,7 @@ def node_story(
         changes=changes[-LAST_CHANGES:],
         protection=protection[-LAST_PROTECTION:],
         contended=sorted(contended.values()),
+        problems=problems,
         running=len(running),
         sample=sample,
     )

@@ -16,6 +16,7 @@ from koord_agent.domain.failure import failure
 from koord_agent.domain.node.desired import DesiredView
 from koord_agent.domain.node.kubelet import KnownPods
 from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.reporting.lasting_problems import LastingProblems
 from koord_agent.domain.strategies.cpu_suppress import Decision
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.host.executor import Outcome
@@ -71,6 +72,7 @@ class NodeAgent:
         self.node = node
         self.host = host
         self.desired: DesiredView | None = None  # Desired state of the node. None means not known yet.
+        self._lasting = LastingProblems()
         self.known = KnownPods()  # Pods in the list of the kubelet. Empty without a kubelet.
         self.kubelet_static = False
         self.kubelet_cgroup_root: str | None = None  # `cgroupRoot` of the kubelet's configuration; None if unknown
@@ -106,10 +108,11 @@ class NodeAgent:
             return nothing_done(sentence, pods_run.facts, tuple(problems), pods_run.problems)
         facts = list(pods_run.facts)  # of a cycle that fails, what was found before is told all the same
         try:
-            return replace(self._protect(desired, facts, problems, now_ms), pod_problems=pods_run.problems)
+            done = replace(self._protect(desired, facts, problems, now_ms), pod_problems=pods_run.problems)
         except Exception as error:  # noqa: BLE001 - one bad item never ends the cycles of a node (agent spec, preamble)
             problems.append(failure(CYCLE_FAILED, error))
-            return nothing_done(problems[-1], tuple(facts), tuple(problems), pods_run.problems)
+            done = nothing_done(problems[-1], tuple(facts), tuple(problems), pods_run.problems)
+        return replace(done, facts=(*done.facts, *self._lasting.take(done.problems, now_ms)))
 
     def _protect(self, desired: DesiredView, facts: list[Event], problems: list[str], now_ms: int) -> CycleResult:
         self._extensions.start_cycle()
