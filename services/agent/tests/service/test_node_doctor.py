@@ -6,11 +6,14 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from koord_agent.doctor import Examination
 from koord_agent.domain.kernel.cgroup_files import RESOURCES
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
-from koord_agent.domain.kernel.features import Feature, Finding
+from koord_agent.domain.kernel.features import Feature, Features, Finding
+from koord_agent.domain.kernel.protections import PROTECTIONS, State, verdicts
+from koord_agent.gates import GATES
 from koord_agent.shell.host.linux_features import find_features
 from koord_agent.shell.host.probe import HostRoots, cgroup_layout
 from koordcore.values import codec
@@ -64,6 +67,45 @@ def test_what_is_there_is_usable_and_what_is_not_says_why(tmp_path: Path) -> Non
     assert not v1[Feature.NODE_COUNTERS].why
 
 
+def may_write_all(_path: str) -> bool:
+    return True
+
+
+def may_write_no_idle(path: str) -> bool:
+    return "cpu.idle" not in path
+
+
+def states(folder: Path, version: int, **options: Any) -> dict[str, tuple[State, str]]:
+    """State and reason by protection, with the default gates and a file system that may be written."""
+    found = Features(tuple(findings(folder, version).values()))
+    gates_on = options.get("gates_on", [gate.name for gate in GATES if gate.default])
+    judged = verdicts(found, gates_on, options.get("may_write", may_write_all))
+    return {one.protection.name: (one.state, one.why) for one in judged}
+
+
+def test_a_protection_is_available_switched_off_refused_or_absent(tmp_path: Path) -> None:
+    v1 = states(tmp_path / "1", 1)
+    assert v1["precedence on a CPU"] == (State.AVAILABLE, ""), "by cpu.idle, without the kernel of a vendor"
+    assert v1["cache ways and memory bandwidth"] == (State.AVAILABLE, "")
+    state, why = v1["throttled memory"]
+    assert (state, why) == (State.ABSENT, "memory.high: the hierarchy memory is not mounted")
+    v2 = states(tmp_path / "2", 2)
+    assert v2["interference: pressure (PSI)"] == (State.GATE_OFF, "--feature-gates=PSICollector=true")
+    assert states(tmp_path / "3", 2, gates_on=["PSICollector"])["interference: pressure (PSI)"][0] is State.AVAILABLE
+    refused = states(tmp_path / "4", 1, may_write=may_write_no_idle)
+    assert refused["precedence on a CPU"][0] is State.REFUSED
+    assert refused["precedence on a CPU"][1].endswith("kubepods/cpu.idle: not writable")
+
+
+def test_each_protection_has_a_row_in_the_documentation_and_needs_what_is_probed() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "node-agent.md").read_text()
+    rows = {line.split("|")[1].strip() for line in page.splitlines() if line.startswith("|")}
+    assert {one.name for one in PROTECTIONS} <= rows
+    needed = {name for one in PROTECTIONS for need in one.needs for name in ([need] if isinstance(need, str) else need)}
+    assert needed <= {*Feature, *RESOURCES}
+    assert {one.gate for one in PROTECTIONS} <= {gate.name for gate in GATES}
+
+
 def test_the_command_examines_this_machine_and_starts_nothing(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "koord_agent", "doctor"],
@@ -76,6 +118,8 @@ def test_the_command_examines_this_machine_and_starts_nothing(tmp_path: Path) ->
     usable = {finding["feature"] for finding in found.findings if finding["usable"]}
     assert Feature.NODE_COUNTERS.value in usable
     assert found.cgroup_version in (1, 2)
+    assert [one["protection"] for one in found.protections] == [one.name for one in PROTECTIONS]
+    assert {one["state"] for one in found.protections} <= {state.value for state in State}
     wrong = subprocess.run(
         [sys.executable, "-m", "koord_agent", "doctor", f"--cgroup-root={tmp_path / 'none'}"],
         capture_output=True,

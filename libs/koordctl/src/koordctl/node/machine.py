@@ -18,7 +18,9 @@ _PATIENCE_SECONDS: Final = 30.0
 @app.command()
 def doctor(
     output: Annotated[Format, typer.Option("-o", "--output", help="table (for people), json or yaml.")] = Format.TABLE,
-    missing: Annotated[bool, typer.Option("--missing", help="Only features that cannot be used.")] = False,
+    missing: Annotated[
+        bool, typer.Option("--missing", help="Only protections and features that cannot be used.")
+    ] = False,
     cgroup_root: Annotated[
         str, typer.Option(help="Mount point of the cgroup file systems; default: that of an agent here.")
     ] = "",
@@ -28,7 +30,10 @@ def doctor(
         list[str] | None, typer.Argument(help="Flags of the agent, after --, such as --containerd-endpoint=PATH.")
     ] = None,
 ) -> None:
-    """Show what this machine's kernel, CPU and permissions let an agent do, feature by feature.
+    """Show what this machine's kernel, CPU and permissions let an agent do: each protection, then each feature.
+
+    A protection is `available`, its feature gate is off, the kernel refuses it, or it does not exist here. Whether it is
+    in force also depends on the NodeSLO.
 
     Nothing is started and nothing is written. Run it as the user that will run the agent. In the container of an agent,
     it looks where the machine is mounted.
@@ -56,6 +61,7 @@ def doctor(
     found: dict[str, Any] = json.loads(done.stdout)
     if missing:
         found["findings"] = [finding for finding in found["findings"] if not finding["usable"]]
+        found["protections"] = [one for one in found["protections"] if one["state"] != "available"]
     if output is not Format.TABLE:
         show_document(found, output)
         return
@@ -63,6 +69,15 @@ def doctor(
         f"{found['node']}: kernel {found['kernel']}, cgroup v{found['cgroup_version']}, "
         f"{found['cgroup_driver']} names of directories"
     )
+    show_table(
+        ("protection", "state", "gate", "setting", "reason"),
+        (
+            (one["protection"], one["state"], one["gate"], one["setting"] or "-", one["why"])
+            for one in found["protections"]
+        ),
+        empty="every protection is available",
+    )
+    write_line("")
     show_table(
         ("feature", "usable", "file", "reason"),
         (
