@@ -136,14 +136,21 @@ def test_cgroup_v2_gets_the_same_limits_in_its_own_files(tmp_path: Path) -> None
     )
     storage = disks(tmp_path)
     storage.known(0)
-    plans = BlockIoStrategy().propose(look_of_v2(), SECTION, CycleState(readings=Machine(host.read, storage))).plans
-    outcomes = CgroupExecutor(host, trees=("kubepods",)).apply(plans, 0)
-    assert {outcome.file.resource for outcome in outcomes if outcome.result is Result.WRITTEN} == {
-        "blkio.throttle.read_bps_device",
-        "blkio.cost.weight",
-    }
+
+    def written() -> set[str]:
+        state = CycleState(readings=Machine(host.read, storage))
+        proposal = BlockIoStrategy().propose(look_of_v2(), SECTION, state)
+        told.append(list(proposal.problems))
+        outcomes = CgroupExecutor(host, trees=("kubepods",)).apply(proposal.plans, 0)
+        return {outcome.file.resource for outcome in outcomes if outcome.result is Result.WRITTEN}
+
+    told: list[list[str]] = []
+    assert written() == {"blkio.throttle.read_bps_device"}
+    assert [problem.partition(", and")[0] for problem in told[0]] == [
+        "ioWeightPercent of best effort is not in force: io.cost of 253:0 is off"
+    ]
     assert (root / BE / "io.max").read_text() == "253:0 rbps=1048576"
-    assert (root / BE / "io.weight").read_text() == "253:0 60"
+    assert (root / BE / "io.weight").read_text() == "default 100\n", "the kernel refuses a weight without io.cost"
     settings = MachineSettings(
         host,
         host.roots,
@@ -156,6 +163,10 @@ def test_cgroup_v2_gets_the_same_limits_in_its_own_files(tmp_path: Path) -> None
     assert settings.apply(replace(look_of_v2(), slo={"resourceQOSStrategy": SECTION})) == []
     assert (root / "io.cost.qos").read_text() == "253:0 enable=1 ctrl=user rpct=95 rlat=3000 wpct=95 wlat=3000"
     assert (root / "io.cost.model").read_text() == "253:0 ctrl=auto"
+    (root / BE / "io.max").write_text("253:0 rbps=1048576 wbps=max riops=max wiops=max\n")
+    assert written() == {"blkio.cost.weight"}
+    assert told[-1] == []
+    assert (root / BE / "io.weight").read_text() == "253:0 60"
 
 
 @pytest.mark.parametrize(
@@ -304,21 +315,29 @@ def test_the_disks_of_this_machine_are_known_without_a_program() -> None:
     assert all(disk in found.disk_number for disk in found.partition_disk.values())
 
 
-@pytest.mark.skipif(not os.access("/sys/fs/cgroup/blkio", os.W_OK), reason="needs root and the hierarchy blkio")
+@pytest.mark.root
 def test_the_kernel_takes_a_limit_and_its_reset() -> None:
-    devices = read_block_devices(Path("/sys/class/block"))
-    disk = next((device for device in devices if device.is_disk), None)
-    if disk is None:
-        pytest.skip("no disk")
+    """On cgroup v1, and on v2 if the io controller is on in the root."""
     host = LinuxHost(monotonic_ns=lambda: 0, layout=look().layout)
+    root = Path("/sys/fs/cgroup") / ("blkio" if host.cgroup_version == 1 else "")
+    disk = next((device for device in read_block_devices(Path("/sys/class/block")) if device.is_disk), None)
+    if disk is None or not os.access(root, os.W_OK):
+        pytest.skip("needs root, a disk, and the controller of block IO")
     name = f"koord-io-{os.getpid()}"
-    folder = Path("/sys/fs/cgroup/blkio") / name
-    folder.mkdir()
+    (root / name).mkdir()
     try:
+        if host.read(CgroupFile(name, "blkio.throttle.read_bps_device")) is None:
+            pytest.skip("the controller of block IO is off in the root")
         for key in KEY_OF_LIMIT:
             file = CgroupFile(name, key, disk.number)
             for value in (f"{disk.number} 1048576", f"{disk.number} 0"):
                 host.write(file, value)
-                assert is_equal(key, host.read(file) or "", value, 1)
+                assert is_equal(key, host.read(file) or "", value, host.cgroup_version)
+        if host.cgroup_version == 2:
+            for key, value in (("blkio.cost.qos", "enable=1 ctrl=user rpct=95"), ("blkio.cost.weight", "60")):
+                file = CgroupFile("" if key == "blkio.cost.qos" else name, key, disk.number)
+                host.write(file, f"{disk.number} {value}")
+                assert is_equal(key, host.read(file) or "", f"{disk.number} {value}", 2)
+            host.write(CgroupFile("", "blkio.cost.qos"), f"{disk.number} enable=0")
     finally:
-        folder.rmdir()
+        (root / name).rmdir()

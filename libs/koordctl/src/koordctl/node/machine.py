@@ -32,8 +32,8 @@ def doctor(
 ) -> None:
     """Show what this machine's kernel, CPU and permissions let an agent do: each protection, then each feature.
 
-    A protection is `available`, its feature gate is off, the kernel refuses it, or it does not exist here. Whether it is
-    in force also depends on the NodeSLO.
+    A protection is `available`, its feature gate is off, the kernel refuses it, or it does not exist here. Whether it
+    is in force also depends on the NodeSLO.
 
     Nothing is started and nothing is written. Run it as the user that will run the agent. In the container of an agent,
     it looks where the machine is mounted.

@@ -6,7 +6,7 @@ Names and lines are those of cgroup v1 with the kernel's extensions; on v2 they 
 Source: agent spec, 16; reality, 4.15. Vectors: blkio.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from koordcore.protocol.qos import KubeQos
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.gate_names import BLKIO_RECONCILE
+from koord_agent.domain.kernel.io_files import has_settings
 from koord_agent.domain.kernel.storage_info import StorageInfo
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.policies import section
@@ -247,7 +248,22 @@ def _lines(look: NodeLook, readings: Readings, target: _Target, problems: list[s
         disk_of=lambda block: disk_of(disks, block, target.uid),
         current=current,
     )
-    return [line for line in lines or () if line.file in current]
+    return [line for line in _enforced(look, readings, target, lines or (), problems) if line.file in current]
+
+
+def _enforced(
+    look: NodeLook, readings: Readings, target: _Target, lines: Iterable[DeviceValue], problems: list[str]
+) -> Iterator[DeviceValue]:
+    """Leave out weights of devices whose io.cost is off. The kernel refuses them (EOPNOTSUPP) on cgroup v2."""
+    costs = readings.read(CgroupFile("", COST_QOS)) if look.cgroup_version != 1 else None
+    for line in lines:
+        if line.file != WEIGHT or costs is None or has_settings(costs, f"{line.device} enable=1"):
+            yield line
+        elif not line.value.endswith(f" {DEFAULT_WEIGHT}"):
+            problems.append(
+                f"ioWeightPercent of {target.name} is not in force: io.cost of {line.device} is off, and blkioQOS of"
+                " cgroupRoot switches it on"
+            )
 
 
 def _current(readings: Readings, directory: str) -> dict[str, str]:
