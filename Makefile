@@ -15,7 +15,7 @@ PYTEST := $(VENV)/bin/pytest
 EXIT ?=
 DEMO_FLAGS ?=
 
-.PHONY: help install setup demo up down test tests test-all test-everything test-compose compose-demo compose-down test-kubernetes test-runtime test-cluster cluster cluster-down cluster-tools test-tools check compiled image chart bench audit docs lint format typecheck contracts schemas metrics clean
+.PHONY: help install setup demo up down test tests test-all test-everything test-compose compose-demo compose-down test-kubernetes test-runtime test-cgroup2 test-cluster cluster cluster-down cluster-tools test-tools check compiled image chart bench audit docs lint format typecheck contracts schemas metrics clean
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}'
@@ -99,6 +99,10 @@ $(RUNTIME_TOOLS)/.built: $(wildcard $(RUNTIME_SOURCES)/go.*)
 RUNTIME_BUILT := $(if $(shell command -v go),$(RUNTIME_TOOLS)/.built)
 test-runtime: setup $(RUNTIME_BUILT) ## containerd 1 and 2, NRI, crictl, dockerd (root, containerd, runc, docker.io, go)
 	@$(PYTEST) -n 0 --suite runtime tests/runtime
+
+# Debian's kernel in qemu, both from apt, unpacked below var/.
+test-cgroup2: setup ## the agent on a real cgroup v2, in a virtual machine without acceleration (apt)
+	@$(VENV)/bin/python tests/support/cgroup2_machine.py
 
 # etcd, kube-apiserver and its companions, kubectl, and Helm. Without Go they are not built, and their tests say so.
 KUBERNETES_VERSION := 1.35.4
