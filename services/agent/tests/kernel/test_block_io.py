@@ -75,6 +75,9 @@ class Machine:
     def quota_us(self, directory: str) -> int | None:
         return None
 
+    def tree(self, directory: str) -> tuple[str, ...]:
+        return ()
+
     def group_identity(self) -> BvtKernel:
         return BvtKernel(has_file=False)
 

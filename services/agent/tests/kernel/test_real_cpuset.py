@@ -34,6 +34,8 @@ CGROUP = Path("/sys/fs/cgroup")
 LAYOUT = CgroupLayout(Driver.CGROUPFS, kubepods=f"kubepods-cputest-{os.getpid()}")
 OWNER = LAYOUT.pod_directory(KubeQos.GUARANTEED, "owner")
 OTHER = LAYOUT.pod_directory(KubeQos.BURSTABLE, "other")
+SANDBOX, MAIN = f"{OTHER}/sandbox", f"{OTHER}/main"
+"""Containers that the agent does not know: without a kubelet, it knows pods only."""
 
 
 def hierarchy() -> Path | None:
@@ -46,14 +48,14 @@ def hierarchy() -> Path | None:
 
 @pytest.fixture
 def processes() -> Iterator[tuple[int, int]]:
-    """Processes of two pods, each in the cgroup of its pod. Everything is removed afterwards."""
+    """Processes of two pods, the second one in the cgroup of a container. Everything is removed afterwards."""
     root = hierarchy()
     if root is None:
         pytest.skip("needs root, two CPUs and a writable hierarchy of CPU lists")
     made: list[Path] = []
     started = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)]
     try:
-        for directory in (LAYOUT.root, OWNER, LAYOUT.qos_directory(KubeQos.BURSTABLE), OTHER):
+        for directory in (LAYOUT.root, OWNER, LAYOUT.qos_directory(KubeQos.BURSTABLE), OTHER, SANDBOX, MAIN):
             path = root / directory
             path.mkdir()
             made.append(path)
@@ -62,7 +64,9 @@ def processes() -> Iterator[tuple[int, int]]:
             else:
                 for name in ("cpuset.cpus", "cpuset.mems"):
                     (path / name).write_text((path.parent / name).read_text())
-        for directory, process in zip((OWNER, OTHER), started, strict=True):
+                made.append(CGROUP / "cpu" / directory)  # every cgroup of a pod is in all hierarchies
+                made[-1].mkdir()
+        for directory, process in zip((OWNER, MAIN), started, strict=True):
             (root / directory / "cgroup.procs").write_text(str(process.pid))
         yield started[0].pid, started[1].pid
     finally:
@@ -127,6 +131,7 @@ def test_processes_run_on_their_own_or_shared_cpus_and_get_the_cpus_back(process
     cycle(0, lsr, ls)
     assert os.sched_getaffinity(owner) == own
     assert os.sched_getaffinity(other) == rest, "the shared pool does not have the CPU of the owner"
-    assert parse_cpuset((host.read(CgroupFile(OTHER, CPUSET)) or "").strip()) == rest
+    for directory in (OTHER, SANDBOX, MAIN):
+        assert parse_cpuset((host.read(CgroupFile(directory, CPUSET)) or "").strip()) == rest
     cycle(RENEW_AFTER_MS, ls)
     assert os.sched_getaffinity(other) == own | rest, "the owner is gone"

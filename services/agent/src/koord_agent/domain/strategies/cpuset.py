@@ -1,12 +1,13 @@
 """CPU lists of pods, containers and host applications, and no quota for pods that own CPUs.
 
 The strategy proposes its plans when pods or pools changed, and renews them every 10 s. A value that is not in place,
-because its file is missing, is proposed again in the next cycle. A pod whose containers are unknown (no kubelet) counts
-as its own only container.
+because its file is missing, is proposed again in the next cycle. If the containers of a pod are unknown (no kubelet),
+all cgroups of the pod get its list.
 
 Source: runtime spec, 2.6 (container cpuset.cpus, pod cpu.cfs_quota_us), 3.3. Vectors: cpuset_hook.
 """
 
+import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -217,9 +218,10 @@ class CpusetStrategy:
             quota = owned_quota_us(status, unsets=self.unsets_quota) if loses_quota else None
             if not cpus and quota is None:
                 continue  # an empty list is not written (runtime spec, 2.4)
-            of_pod, of_containers = look.pod_directory(pod), tuple(_containers(look, pod))
+            of_pod, of_containers = look.pod_directory(pod), tuple(_containers(look, pod, readings))
             if quota is not None:
-                yield from ((CgroupFile(each, QUOTA), str(quota)) for each in dict.fromkeys((of_pod, *of_containers)))
+                direct = (each for each in of_containers if posixpath.dirname(each) == of_pod)
+                yield from ((CgroupFile(each, QUOTA), str(quota)) for each in (of_pod, *direct))
             if cpus:
                 yield from ((CgroupFile(each, CPUSET), cpus) for each in of_containers)
             if cpus and of_containers and of_pod not in of_containers:
@@ -253,8 +255,13 @@ def _widened(of_pod: CgroupFile, cpus: str, readings: Readings) -> Iterator[_Val
         yield of_pod, format_cpuset(present | wanted)
 
 
-def _containers(look: NodeLook, pod: AgentPod) -> Iterator[str]:
-    """The directories of the containers that exist. Without known containers, that of the pod."""
+def _containers(look: NodeLook, pod: AgentPod, readings: Readings) -> Iterator[str]:
+    """The directories of the containers that exist.
+
+    Without known containers, that of the pod and all below it: only the kubelet tells the containers of pods, and most
+    agents ask none. On cgroup v1, the kernel refuses a list of the pod that lacks a CPU of a container or the sandbox.
+    """
     if not pod.containers:
-        yield look.pod_directory(pod)
+        of_pod = look.pod_directory(pod)
+        yield from readings.tree(of_pod) or (of_pod,)
     yield from (directory for _, directory in look.created_containers(pod))

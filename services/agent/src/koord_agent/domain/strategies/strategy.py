@@ -53,6 +53,10 @@ class Readings(Protocol):
         """Return the CFS quota of a directory; -1 if unlimited, None if unreadable."""
         ...
 
+    def tree(self, directory: str) -> tuple[str, ...]:
+        """Return a cgroup directory and those below it, down to two levels, parents first; empty if it is not there."""
+        ...
+
     def group_identity(self) -> BvtKernel:
         """Return whether this kernel supports group identity (cpu.bvt_warp_ns), and whether it is on."""
         ...

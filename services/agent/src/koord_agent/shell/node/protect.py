@@ -88,6 +88,9 @@ class HostReadings:
             return None
         return quota if quota >= 0 else UNLIMITED
 
+    def tree(self, directory: str) -> tuple[str, ...]:
+        return self._host.tree(directory)
+
     def group_identity(self) -> BvtKernel:
         has_file = self._host.read(CgroupFile(self._host.layout.root, BVT)) is not None
         return (
