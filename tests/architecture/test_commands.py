@@ -37,6 +37,7 @@ ELSEWHERE = (
     Elsewhere("make test-compose", ".ci/run", "suite test-compose", "it builds the image, for minutes"),
     Elsewhere("make test-runtime", ".ci/run", "suite test-runtime", "it builds its programs, for minutes"),
     Elsewhere("make test-kubernetes", ".ci/run", "suite test-kubernetes", "it builds its programs, for minutes"),
+    Elsewhere("make test-cluster", ".ci/run", "suite test-cluster", "it builds its programs, for minutes"),
     Elsewhere("make audit", ".ci/run", "timeout 5m .ci/audit", "it needs the network"),
     Elsewhere("make docs", ".ci/run", "make docs >", "it installs the tools of the site"),
     Elsewhere("make compose-demo", COMPOSE, '["make", "compose-demo"]', "it needs the image"),
@@ -193,7 +194,6 @@ ELSEWHERE = (
 NOWHERE = {
     "docker compose pull": "no registry has the image",
     "kubectl logs JOB -c STEP --previous": "the tests have no kubelet, which would have the output of containers",
-    "kubectl port-forward SERVICE PORT -n NAMESPACE": "the tests have no kubelet, which would forward it",
     "kubectl top pod -n NAMESPACE": "the tests have no kubelet, which would know the usage of containers",
     "make bench": "it measures for an hour; docs/benchmarks.md makes its measurements on a small scale",
     "python -m tests.bench compose": "it needs the image; tests/compose/test_compose.py makes the measured step once",

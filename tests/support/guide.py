@@ -35,6 +35,7 @@ RUN_BY = {
     "docs/cri-proxy.md": "tests/kubernetes/test_pages.py",
     "docs/guide/install-on-compose.md": "tests/compose/test_compose.py",
     "docs/guide/install-on-kubernetes.md": "tests/kubernetes/test_workloads.py",
+    "docs/guide/try-a-cluster.md": "tests/cluster/test_user_guide.py",
     "docs/kubernetes.md": "tests/kubernetes/test_embedded_stack.py",
     "docs/migrations.md": "tests/e2e/test_pages.py",
     "docs/security.md": "tests/contract/bus/test_pages.py",

@@ -2,6 +2,7 @@
 
 import json
 import secrets
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,7 @@ from koordctl.stack.kubernetes.api import Access, write_kubeconfig, write_secret
 from koordctl.stack.kubernetes.control_plane import KUBELETS
 from koordctl.stack.kubernetes.programs import ADMIN
 from support.cluster.machine import POD_NETWORK, Machine
+from support.cluster.node_init import PROC_STAT
 
 SERVICE_DNS: Final = "10.0.0.10"
 PORT: Final = 6443
@@ -100,6 +102,9 @@ version = 3
   # The machines of tests may lack SYS_RESOURCE, without which oom_score_adj cannot be lowered.
   restrict_oom_score_adj = true
   disable_apparmor = true
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+  base_runtime_spec = "{self._base_spec()}"
 [plugins.'io.containerd.cri.v1.runtime'.cni]
   bin_dirs = ["{self.programs / "cni"}"]
   conf_dir = "/etc/cni/net.d"
@@ -107,6 +112,14 @@ version = 3
   disable = false
 """,
         )
+
+    def _base_spec(self) -> Path:
+        """Write what every container begins with: containerd's default, and the node's own /proc/stat."""
+        words = (str(self.programs / "ctr"), "oci", "spec")
+        document = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
+        own = {"destination": "/proc/stat", "type": "bind", "source": str(PROC_STAT), "options": ["bind", "ro"]}
+        document["mounts"].append(own)
+        return self._write("base-spec.json", json.dumps(document))
 
     def kubelet(self) -> Path:
         """Write the configuration of the kubelet."""

@@ -127,7 +127,7 @@ class Machine:
         joined = [str(directory / "cgroup.procs") for directory in self._make_cgroups()]
         join = f'for file in {" ".join(joined)}; do echo $$ >$file; done; exec "$0" "$@"'
         spaces = [f"--{name}" for name in NAMESPACES]
-        init = [sys.executable, "-S", "-E", node_init.__file__, str(self.folder)]
+        init = [sys.executable, "-I", "-S", node_init.__file__, str(self.folder)]
         (self.folder / node_init.SOCKET).unlink(missing_ok=True)
         with self.log("init").open("ab") as log:
             unshare = subprocess.Popen(
