@@ -163,23 +163,28 @@ async def test_the_objects_of_a_stock_koordlet_decide_batch_mid_and_devices(
     plane.kubectl("delete", "device/stock", "noderesourcetopology/stock")
 
 
-def batch_pod(name: str, cpu: str) -> Json:
+def batch_pod(name: str, cpu: str, node: str) -> Json:
     asked = {BATCH_CPU: cpu, "kubernetes.io/batch-memory": "1Gi"}
     container = {"name": "main", "image": "pause", "resources": {"requests": asked, "limits": asked}}
     meta = {"name": name, "namespace": "default", "labels": {"koordinator.sh/qosClass": "BE"}}
-    spec = {"schedulerName": "koord-scheduler", "priorityClassName": "koord-batch", "containers": [container]}
+    spec = {
+        "schedulerName": "koord-scheduler",
+        "priorityClassName": "koord-batch",
+        "nodeSelector": {"kubernetes.io/hostname": node},
+        "containers": [container],
+    }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 
 async def test_a_node_shows_what_its_running_batch_pods_request(plane: ControlPlane, installed: Installation) -> None:
     """A kubelet that starts again admits each pod anew, and ends those that exceed the allocatable of its node."""
-    add_nodes(plane, node_document("kept", cpu=16, memory="32Gi"))
+    add_nodes(plane, node_document("kept", labels={"kubernetes.io/hostname": "kept"}))
     configure(plane, "colocation-config", {"enable": True})
     await installed.start_both("--take-node-metrics")
     await installed.until(lambda: plane.ask("get", "nodemetric", "kept").code == 0, "the policy is written")
     report(plane, "kept", koordlet_status("none", node_cpu="3", reclaimable_cpu="0", age=timedelta(minutes=1)))
     await installed.until(lambda: allocatable(plane, "kept").get(BATCH_CPU), "batch resources are published")
-    plane.apply(batch_pod("worker", "5000"))
+    plane.apply(batch_pod("worker", "5000", "kept"))
     await installed.until(lambda: installed.bound_pods().get("worker") == "kept", "the pod is bound")
 
     busy = koordlet_status("none", node_cpu="15", reclaimable_cpu="0")
@@ -187,7 +192,7 @@ async def test_a_node_shows_what_its_running_batch_pods_request(plane: ControlPl
     report(plane, "kept", busy)
     await installed.until(lambda: allocatable(plane, "kept")[BATCH_CPU] == "5k", "the node shows what was promised")
 
-    plane.apply(batch_pod("next", "100"))
+    plane.apply(batch_pod("next", "100", "kept"))
     await installed.until(
         lambda: "Insufficient" in plane.kubectl("describe", "pod", "next", "-n", "default"), "nothing new fits"
     )
