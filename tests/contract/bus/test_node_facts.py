@@ -13,12 +13,13 @@ from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.client.wire import encode_headers, hpub
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.stream_reader import stream_info
-from koordcore.bus.setup.manifest import BOOTSTRAP, MANAGER, OPERATOR, agent
+from koordcore.bus.setup.manifest import BOOTSTRAP, MANAGER, OPERATOR, SCHEDULER, agent
 from koordcore.bus.setup.streams import MIB, StreamSizes
 from koordcore.bus.write.own_facts import OwnFactLog
-from koordcore.events.envelope import AggregateRef, NewEvent
+from koordcore.events.envelope import HEADER_EXPECTED_LAST, HEADER_ID, AggregateRef, NewEvent
 from koordcore.events.nodestate import PodsStarted
 from koordcore.events.observation import NodeUsageReported
+from koordcore.events.pod import PodReleased
 from koordcore.ports.eventlog import Appended, Conflict, Unavailable
 from koordcore.service.leader.lease import SoleLeader
 from koordcore.service.run import Shell
@@ -53,8 +54,9 @@ def started(node: str, number: int, expected: int) -> NewEvent:
 @pytest.fixture
 async def server() -> AsyncIterator[Guarded]:
     with server_directory() as directory:
-        agents = (agent(node, name=f"agent-{node}", for_proxy=True) for node in ("n1", "n2"))
-        found = Guarded(directory, NAMES, (BOOTSTRAP, MANAGER, OPERATOR, *agents))
+        agents = [agent(node, name=f"agent-{node}", for_proxy=True) for node in ("n1", "n2")]
+        everywhere = agent("*", name="everywhere", for_proxy=True)
+        found = Guarded(directory, NAMES, (BOOTSTRAP, MANAGER, SCHEDULER, OPERATOR, *agents, everywhere))
         await found.start(SIZES)
         try:
             yield found
@@ -98,6 +100,61 @@ async def test_an_agent_appends_through_the_manager_as_to_the_log_itself(server:
             last = await log.last_of(AggregateRef("nodestate", "n1"))
             assert last is not None
             assert (last.seq, last.event_id) == (2, started("n1", 1, 1).event_id)
+
+
+async def test_a_node_cannot_use_the_id_of_another_writers_next_fact(server: Guarded) -> None:
+    """The server drops a message with an id that another one had, whoever wrote it. Ids can be computed ahead."""
+    release = sealed("pod", "p1", PodReleased(namespace="d", name="p", node="n1", reason="deleted"), cause="p/1")
+    poison = started("n1", 0, 0)
+    poison.headers[HEADER_ID] = release.event_id
+    async with server.connected("agent-n1") as connection, manager(server), server.bus("scheduler") as scheduler:
+        log = OwnFactLog(connection, NAMES)
+        assert await log.append([poison], deadline=DEADLINE_SECONDS) == Appended(1, (1,))
+        assert await log.append([poison], deadline=DEADLINE_SECONDS) == Appended(1, (1,), duplicate=True)
+        assert await scheduler.events.append([release]) == Appended(2, (2,))
+        (read,) = await scheduler.events.read_aggregate(poison.ref)
+        assert read.event_id == release.event_id
+
+
+async def test_an_id_that_a_service_has_used_keeps_no_other_fact_out(server: Guarded) -> None:
+    release = sealed("pod", "p1", PodReleased(namespace="d", name="p", node="n1", reason="deleted"), cause="p/1")
+    async with server.connected(OPERATOR.name) as operator, server.bus("scheduler") as scheduler:
+        skip = encode_headers({HEADER_ID: release.event_id, HEADER_EXPECTED_LAST: "0", "Koord-Type": "x"})
+        await operator.request(f"{NAMES.prefix('ev')}fold.x", b"{}", header=skip)
+        assert await scheduler.events.append([release]) == Appended(2, (2,))
+        assert isinstance(await scheduler.events.append([release]), Conflict), "it is there already, with another id"
+
+
+async def test_what_a_relay_cannot_pass_on_harms_no_other_node(
+    server: Guarded, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Headers that grow when they are decoded, names that are no text, and actors of others."""
+    subject = f"{NAMES.prefix('ev')}nodestate.n1"
+    expected = f"{HEADER_EXPECTED_LAST}: 0\r\n".encode()
+    many = b"".join(b"%x:\r\n" % number for number in range(70_000))
+    async with (
+        server.connected("agent-n1") as attacker,
+        server.connected("agent-n2") as connection,
+        server.connected("everywhere") as shared,
+        manager(server),
+    ):
+        log = OwnFactLog(connection, NAMES)
+        assert await log.append([started("n2", 0, 0)], deadline=DEADLINE_SECONDS) == Appended(1, (1,))
+        for user, node, lines, payload in (
+            (attacker, "n1", expected + b"X: " + b"\xff" * 350_000 + b"\r\n", b""),
+            (shared, "n9", expected + many, b"x" * (shared.max_payload - len(many) - 200)),
+        ):
+            answer = await user.request(f"{NAMES.prefix('ev')}nodestate.{node}", payload, header=lines)
+            assert json.loads(answer.data)["error"]["code"] == 400
+        forged = expected + b"Koord-Actor: manager/manager\r\n"
+        refused = json.loads((await attacker.request(subject, b"{}", header=forged)).data)["error"]["description"]
+        assert refused == "the header Koord-Actor must begin with agent/, got 'manager/manager'"
+        for name in (b"x\xffy", b"x\x0by", b"x\x0c", b"\x80"):
+            strange = f"{NAMES.prefix('ev')}criproxy.".encode() + name
+            shared.write(b"HPUB %b _INBOX_everywhere.x 14 14\r\nNATS/1.0\r\n\r\n\r\n\r\n" % strange)
+        await shared.client.flush(int(DEADLINE_SECONDS))
+        assert await log.append([started("n2", 1, 1)], deadline=DEADLINE_SECONDS) == Appended(2, (2,))
+        assert "bus_message_not_taken" not in caplog.text
 
 
 async def flood(connection: BusConnection, count: int, size: int) -> None:

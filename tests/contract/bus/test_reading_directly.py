@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 import pytest
 from koordcore.bus.client.wire import encode_headers
 from koordcore.bus.read.stream_reader import StreamReader, nanoseconds
+from koordcore.events import CATALOGUE
 from koordcore.events.nodestate import PodsStarted
 from koordcore.ports.eventlog import Appended
 from support.bus.bus_worlds import Place, opened, sealed
@@ -82,3 +83,29 @@ async def test_events_carry_the_stored_headers_and_no_others(place: Place) -> No
 def test_a_time_of_the_server_has_up_to_nine_decimals(fraction: str) -> None:
     digits = fraction[1:].ljust(9, "0")
     assert nanoseconds(f"2026-11-28T19:19:10{fraction}Z") == 1_795_893_550_000_000_000 + int(digits)
+
+
+@pytest.mark.parametrize(
+    "name", [b"x\xffy", b"x\x0b", b"\x0bx", b"\x0c", b"\xed\xa0\x80", b"x\x00y", "x\u2028y".encode()]
+)
+async def test_a_subject_that_is_no_text_stops_no_reader_and_is_no_fact(place: Place, name: bytes) -> None:
+    """NATS takes any byte in a subject, and nobody can delete the message."""
+    events, names = place.bus.events, place.bus.names
+    assert isinstance(await events.append([sealed("fold", "first", PodsStarted(pods=["p"]))]), Appended)
+    lines = encode_headers(sealed("fold", "x", PodsStarted(pods=["p"])).headers)
+    head = len(lines) + 12
+    place.connection.write(
+        b"HPUB %b %d %d\r\nNATS/1.0\r\n%b\r\n{}\r\n"
+        % (names.prefix("ev").encode() + b"fold." + name, head, head + 2, lines)
+    )
+    assert isinstance(await events.append([sealed("nodestate", "last", PodsStarted(pods=["p"]))]), Appended)
+
+    found = [event async for batch in events.history(0, 3) for event in batch]
+
+    assert [event.seq for event in found] == [1, 2, 3]
+    reader = StreamReader(place.connection, names.ev, names.prefix("ev"))
+    for read in (await reader.at(2), await reader.at_any_server(2)):
+        assert read is not None
+        assert read.ref == found[1].ref
+    assert CATALOGUE.read(found[1]) is None
+    assert "its subject ends with no name" in CATALOGUE.why_passed_over(found[1])

@@ -56,9 +56,13 @@ async def opened(url: str) -> AsyncGenerator[Place]:
         await connection.drain_and_close()
 
 
-def origin(cause: str = "c") -> Origin:
-    return Origin(causation_id=cause, correlation_id="x", actor="test/1", occurred_at="2026-01-01T00:00:00.000000Z")
+_ACTORS = {"nodestate": "agent", "criproxy": "criproxy"}
+
+
+def origin(cause: str = "c", actor: str = "test/1") -> Origin:
+    return Origin(causation_id=cause, correlation_id="x", actor=actor, occurred_at="2026-01-01T00:00:00.000000Z")
 
 
 def sealed(kind: str, id_: str, event: Event, expected: int = 0, cause: str = "c") -> NewEvent:
-    return CATALOGUE.seal([Draft(AggregateRef(kind, id_), event, expected)], origin(cause))[0]
+    actor = f"{_ACTORS.get(kind, 'test')}/{id_}"
+    return CATALOGUE.seal([Draft(AggregateRef(kind, id_), event, expected)], origin(cause, actor))[0]

@@ -3,7 +3,7 @@
 import pytest
 from koordcore.bus.read.log_size import LogRoom
 from koordcore.bus.setup.streams import MIB
-from koordcore.bus.work.node_facts import DAY, DEFAULT_QUOTA, NodeQuota, NodeUse, quota_for
+from koordcore.bus.work.node_facts import DAY, DEFAULT_QUOTA, REFUSALS_AT_ONCE, NodeQuota, NodeUse, quota_for
 
 LARGEST = MIB
 
@@ -48,3 +48,12 @@ def test_the_largest_fact_always_fits_and_a_nearly_full_log_leaves_a_tenth() -> 
     large = quota_for(DEFAULT_QUOTA, LogRoom(used=1900 * MIB, limit=2048 * MIB), LARGEST)
     assert large.bytes_per_day == DEFAULT_QUOTA.bytes_per_day // 10
     assert NodeUse(large, 0.0).take(large, LARGEST, DAY) == ""
+
+
+def test_a_node_that_does_not_wait_gets_no_answers_until_a_second_later() -> None:
+    use = NodeUse(DEFAULT_QUOTA, 0.0)
+    for _ in range(REFUSALS_AT_ONCE):
+        assert not use.is_silenced(0.0)
+        use.refused(0.0)
+    assert use.is_silenced(0.0)
+    assert not use.is_silenced(1.0)

@@ -21,6 +21,9 @@ from koordcore.values import codec
 StreamSeq = NewType("StreamSeq", int)  # Position in a stream, from 1. 0 means "before the first event".
 
 HEADER_ID = "Nats-Msg-Id"
+HEADER_RELAYED_ID = "Koord-Event-Id"
+"""Holds the id of a fact that a node wrote. The server compares the ids in `Nats-Msg-Id` of all writers, so a node that
+guesses the id of another writer's next fact could keep it out of the log. Readers see `HEADER_ID` (`with_id`)."""
 _ID_LINE: Final = b"\r\nNats-Msg-Id: %b\r\n"
 HEADER_TYPE = "Koord-Type"
 HEADER_SCHEMA = "Koord-Schema"
@@ -281,6 +284,19 @@ def trace_id_of(traceparent: str) -> str:
     """Return the trace id of a W3C trace context, 32 hex digits; "" if the context has fewer than four parts."""
     parts = traceparent.split("-")
     return parts[1] if len(parts) >= 4 else ""
+
+
+def with_id(headers: dict[str, str]) -> dict[str, str]:
+    """Return headers of the log as all readers see them: the id of a relayed fact is in `HEADER_ID`."""
+    if HEADER_RELAYED_ID not in headers:
+        return headers
+    return {HEADER_ID if name == HEADER_RELAYED_ID else name: value for name, value in headers.items()}
+
+
+def without_id(headers: dict[str, str]) -> dict[str, str]:
+    """Return headers as the log gets them from a relay: the server does not see the id; the inverse of `with_id`."""
+    own = {name: value for name, value in headers.items() if name != HEADER_RELAYED_ID}
+    return {HEADER_RELAYED_ID if name == HEADER_ID else name: value for name, value in own.items()}
 
 
 def event_id(causation_id: str, ref: AggregateRef, index: int) -> str:

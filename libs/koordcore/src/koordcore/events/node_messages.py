@@ -41,11 +41,20 @@ _TIME: Final = re.compile(
 )
 
 
+def is_name(token: str) -> bool:
+    """Whether the last part of a subject can be the name of something. NATS takes any byte there; readers replace what
+    is no UTF-8.
+    """
+    return token.isprintable() and "\ufffd" not in token
+
+
 def why_no_fact(stored: StoredEvent) -> str:
     """Return why a message is no fact of any kind; "" if it may be one. A fact has our envelope. An answer of the
     server has none: somebody let the server write it by a reply subject.
     """
     headers = stored.headers
+    if not is_name(stored.ref.id):
+        return f"its subject ends with no name: {stored.ref.id[:LONGEST_NAME]!r}"
     if headers.get(HEADER_COPIED) is not None:
         return f"it is an answer of the server: it has the header {HEADER_COPIED}"
     return "" if headers.get(HEADER_TYPE) else f"it has no envelope: the header {HEADER_TYPE} is missing"

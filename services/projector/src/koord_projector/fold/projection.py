@@ -16,7 +16,7 @@ from koordcore.events import CATALOGUE
 from koordcore.events.envelope import WRITTEN_BY_NODES, AggregateRef, Event, StoredEvent, name_token
 from koordcore.events.gateway import PodBound
 from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
-from koordcore.events.node_messages import why_no_fact
+from koordcore.events.node_messages import is_name, why_no_fact
 from koordcore.events.nodestate import PodsStarted, PodsStopped
 from koordcore.events.objects import (
     CustomObjectDeleted,
@@ -367,7 +367,8 @@ def has_row(stored: StoredEvent) -> bool:
     if stored.ref.kind in WRITTEN_BY_NODES:
         return not CATALOGUE.why_passed_over(stored)
     # The headers of `seal` in its order need not be parsed to know that it is a fact.
-    return not why_unstorable(stored) and (stored.header_texts() is not None or not why_no_fact(stored))
+    is_usual = stored.header_texts() is not None and is_name(stored.ref.id)
+    return not why_unstorable(stored) and (is_usual or not why_no_fact(stored))
 
 
 def why_unstorable(stored: StoredEvent) -> str:

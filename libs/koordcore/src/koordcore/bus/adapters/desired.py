@@ -128,7 +128,7 @@ class JetStreamPushFeed:
             wake.set()
 
         def receive(subject: bytes, _reply: bytes, header: bytes, payload: bytes) -> None:
-            kind, _, id_ = subject[size:].decode().partition(".")
+            kind, _, id_ = subject[size:].decode("utf-8", "replace").partition(".")
             if id_ not in tokens:
                 return
             if not _is_fact_of(header, self._names.ev, f"{facts}{kind}.{id_}"):

@@ -8,6 +8,7 @@ cases in which nats-py never recovers. Next module: `connection`.
 
 import asyncio
 import json
+import logging
 import re
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from nats.aio.transport import TcpTransport
 from nats.errors import ProtocolError, StaleConnectionError
 from nats.protocol.parser import PONG, Parser
 
+_log = logging.getLogger("koordcore.bus")
 _PING = b"PING"
 # Errors that asyncio with TLS (AttributeError) and uvloop (RuntimeError) raise for a write to a closed connection.
 # nats-py expects an OSError. Any other error ends its attempts to connect or to reconnect, for ever.
@@ -90,7 +92,7 @@ def decode_headers(block: bytes) -> dict[str, str]:
     for line in lines[1:]:
         name, colon, value = line.partition(":")
         if colon:
-            found[name] = value.strip()
+            found[name] = value.strip(" \t")
     if len(lines[0]) > 8:
         status, _, description = lines[0][8:].strip().partition(" ")
         found["Status"] = status
@@ -249,7 +251,7 @@ class FastParser(Parser):
                 break
             op = data[at]
             if op in (_H, _M):
-                args = data[at:eol].split()
+                args = data[at:eol].split(b" ")  # other white space may be part of a subject
                 # [H]MSG <subject> <sid> [reply] [header size] <total size>
                 least = 5 if op == _H else 4
                 if not least <= len(args) <= least + 1:
@@ -270,7 +272,12 @@ class FastParser(Parser):
                 payload = data[start + header : end]
                 sink = sinks.get(args[2])
                 if sink is not None:
-                    sink(args[1], reply, block, payload)
+                    try:
+                        sink(args[1], reply, block, payload)
+                    except Exception as error:
+                        # nats-py would read no more, and the connection would look connected for ever.
+                        _log.exception("bus_message_not_taken subject=%r", args[1][:80])
+                        raise ProtocolError("nats: a message could not be taken") from error
                 else:
                     # nats-py's own subscriptions (key-value, object store, FastStream).
                     await self._client._process_msg(int(args[2]), args[1], reply, payload, block)

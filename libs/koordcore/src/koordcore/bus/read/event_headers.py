@@ -29,7 +29,9 @@ _SEALED: Final = {
 # The headers that `envelope.seal` writes, in its order, and the one that an append adds.
 _LAYOUT: Final = re.compile(
     r"NATS/1\.0\r\n"
-    + "".join(f"{name}: {value}\r\n" for name, value in _SEALED.items())
+    + "".join(f"{name}: {value}\r\n" for name, value in _SEALED.items()).replace(
+        envelope.HEADER_ID, f"(?:{envelope.HEADER_ID}|{envelope.HEADER_RELAYED_ID})", 1
+    )
     + f"{envelope.HEADER_CONTENT_TYPE}: application/json\r\n"
     + f"(?:{envelope.HEADER_TRACEPARENT}: {_TEXT}\r\n(?:{envelope.HEADER_TRACESTATE}: [^\r\n]*\r\n)?)?"
     + f"(?:{envelope.HEADER_EXPECTED_LAST}: [0-9]*\r\n)?\r\n"
@@ -87,7 +89,8 @@ def _event_headers(block: bytes) -> dict[str, str]:
     """Parse headers, with a fast path for the layout of `wire.encode_headers`."""
     if block[8:10] == b"\r\n":
         try:
-            return dict([line.split(": ", 1) for line in block[10:-4].decode().split("\r\n")])  # type: ignore[arg-type]  # pairs
+            found = dict([line.split(": ", 1) for line in block[10:-4].decode().split("\r\n")])  # type: ignore[arg-type]  # pairs
+            return envelope.with_id(found)
         except ValueError:
             pass
-    return decode_headers(block)
+    return envelope.with_id(decode_headers(block))

@@ -319,7 +319,7 @@ class Feed:
             return
         request.next = seq + 1
         request.headers = headers = EventHeaders(header[:at] + b"\r\n")
-        kind, _, id_ = own[1][self._kind_at :].decode().partition(".")
+        kind, _, id_ = own[1][self._kind_at :].decode("utf-8", "replace").partition(".")
         if self._kinds is None or kind in self._kinds:
             stored_at = self._nanoseconds(own[3])
             request.events.append(StoredEvent(seq, AggregateRef(kind, id_), headers, payload, stored_at))

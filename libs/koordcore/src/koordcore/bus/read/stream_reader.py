@@ -13,7 +13,7 @@ import msgspec
 
 from koordcore.bus.client.connection import JETSTREAM_API, BusConnection, NoAnswer, NotConnected
 from koordcore.bus.client.wire import Reply, decode_headers
-from koordcore.events.envelope import AggregateRef, StoredEvent
+from koordcore.events.envelope import AggregateRef, StoredEvent, with_id
 from koordcore.ports.eventlog import LogHead, Misconfigured
 
 _SEQUENCE: Final = "Nats-Sequence"
@@ -254,7 +254,7 @@ class StreamReader:
         headers = decode_headers(reply.header)
         kind, _, id_ = headers["Nats-Subject"].removeprefix(self._prefix).partition(".")
         stored_at = nanoseconds(headers["Nats-Time-Stamp"])
-        stored = {name: value for name, value in headers.items() if name not in _OWN_HEADERS}
+        stored = with_id({name: value for name, value in headers.items() if name not in _OWN_HEADERS})
         return StoredEvent(int(headers[_SEQUENCE]), AggregateRef(kind, id_), stored, reply.data, stored_at)
 
     async def of_subject(self, subject: str, *, after: int = 0) -> list[StoredEvent]:
@@ -292,7 +292,8 @@ class StreamReader:
             raise Misconfigured(f"{self._stream}: {error}") from error
         raw = _decode_message(data).message
         kind, _, id_ = raw.subject.removeprefix(self._prefix).partition(".")
-        return StoredEvent(raw.seq, AggregateRef(kind, id_), decode_headers(raw.hdrs), raw.data, nanoseconds(raw.time))
+        headers = with_id(decode_headers(raw.hdrs))
+        return StoredEvent(raw.seq, AggregateRef(kind, id_), headers, raw.data, nanoseconds(raw.time))
 
 
 _NOT_FOUND: Final = "404"

@@ -8,8 +8,12 @@ The server renames the subject when a message leaves the account of the agents, 
 expected position is compared by the stream, and its acknowledgement goes back. Any instance of the service relays, and
 none of them decides anything, so it does not matter who leads. While no instance runs, facts wait on their nodes.
 
+A fact's id is stored where the server does not compare it with the ids of other writers (`envelope.HEADER_RELAYED_ID`):
+a node that guesses the id of the scheduler's next fact would keep that fact out of the log.
+
 NATS has no quota per user. Here each node has one, of messages and bytes per minute and of bytes per day. A node that
-uses up its quota is told to slow down, and keeps its facts meanwhile. No other node notices it. The largest amount that
+uses up its quota is told to slow down, and keeps its facts meanwhile. What it sends beyond that is dropped unread, so
+that others wait as briefly as the connection allows. The largest amount that
 a node may write is a small part of the log, whatever its size, and a tenth of that in a log that is nearly full.
 
 Source: reality spec, 6.2; decision 0049.
@@ -27,18 +31,21 @@ from koordcore.bus.client.wire import Reply, decode_headers, encode_headers, hpu
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.log_size import LogRoom
 from koordcore.bus.refusals import Refusals, Refused
-from koordcore.events.envelope import HEADER_EXPECTED_LAST, HEADER_ID, WRITTEN_BY_NODES
+from koordcore.events.envelope import HEADER_ACTOR, HEADER_EXPECTED_LAST, HEADER_ID, WRITTEN_BY_NODES, without_id
 from koordcore.ports.clock import Clock
 
 QUEUE: Final = "intake"
 ANSWER_SECONDS: Final = 10.0
 MOST_WAITING: Final = 10_000  # Messages that the stream has not acknowledged yet; further ones are refused
 MOST_NODES: Final = 100_000  # Nodes whose use is remembered
+REFUSALS_AT_ONCE: Final = 20  # Refusals per second that a node gets an answer to; the rest is dropped unread
 MIB: Final = 1 << 20
 DAY: Final = 86_400.0
 _FROM_SERVER: Final = "nats-request-info"  # The server tells the account of the sender
 _ORDERS: Final = frozenset((HEADER_ID, HEADER_EXPECTED_LAST))  # Headers that the server acts on and a node may send
 _BATCH: Final = "nats-batch-"
+_ACTORS: Final = {"nodestate": "agent/", "criproxy": "criproxy/"}  # Who writes facts of each kind
+_FRAME: Final = 64  # Bytes of a message besides its headers and its body, at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +83,18 @@ class NodeUse:
         self._messages = _Bucket(quota.messages, now)
         self._bytes = _Bucket(quota.bytes, now)
         self._day = _Bucket(quota.bytes_per_day, now)
+        self._refused = _Bucket(REFUSALS_AT_ONCE, now)
+
+    def refused(self, now: float) -> None:
+        self._refused.refill(REFUSALS_AT_ONCE, REFUSALS_AT_ONCE, now)
+        self._refused.left -= 1
+
+    def is_silenced(self, now: float) -> bool:
+        """Whether the node was refused so often that it gets no answer: an agent waits after a refusal."""
+        if self._refused.left > 0:
+            return False
+        self._refused.refill(REFUSALS_AT_ONCE, REFUSALS_AT_ONCE, now)
+        return self._refused.left < 1
 
     def take(self, quota: NodeQuota, size: int, now: float) -> str:
         """Use up one message of `size` bytes, and return ""; or use up nothing, and return which quota is exceeded.
@@ -171,26 +190,39 @@ class NodeFactRelay:
                 await client.unsubscribe_sink(subscription)
 
     def _receive(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
-        kind, _, node = subject.decode()[len(self._prefix) :].partition(".")
-        to = reply.decode()
+        kind, _, node = subject.decode("ascii", "replace")[len(self._prefix) :].partition(".")
+        now = self._clock.monotonic()
+        use = self._used.get(node)
+        if use is not None and use.is_silenced(now):
+            return
+        to = reply.decode("ascii") if reply.isascii() else ""
         size = len(header) + len(payload)
-        if exceeded := self._exceeded(node, size):
+        if not _is_name(node):  # a key for all nodes may write on any subject
+            self._refusals.note("?", Refused.UNREADABLE_FACT, 0, "the subject does not end with the name of a node")
+            return
+        if exceeded := self._exceeded(node, size, now):
+            self._used[node].refused(now)
             self._refusals.note(node, Refused.FACT_OVER_QUOTA, 0, f"more than {exceeded}")
             self._answer(to, _refusal(429, 10167, f"node {node}: more than {exceeded}"))
+            return
+        if not header.isascii():
+            self._refuse(node, to, "headers must be ASCII")
             return
         headers = {name: value for name, value in decode_headers(header).items() if name.lower() != _FROM_SERVER}
         if any(name.lower().startswith(_BATCH) for name in headers):
             # An agent of an earlier version with several nodes repeats the facts one by one after this answer.
             self._answer(to, _refusal(400, 10071, "facts of nodes are appended one by one"))
             return
-        if reason := _why_no_append(headers):
-            self._refusals.note(node, Refused.UNREADABLE_FACT, 0, reason)
-            self._answer(to, _refusal(400, 0, reason))
+        if reason := _why_no_append(headers, kind):
+            self._refuse(node, to, reason)
             return
-        self._append(f"{self._facts}{kind}.{node}", to, headers, payload)
+        self._append(f"{self._facts}{kind}.{node}", to, without_id(headers), payload)
 
-    def _exceeded(self, node: str, size: int) -> str:
-        now = self._clock.monotonic()
+    def _refuse(self, node: str, to: str, reason: str) -> None:
+        self._refusals.note(node, Refused.UNREADABLE_FACT, 0, reason)
+        self._answer(to, _refusal(400, 0, reason))
+
+    def _exceeded(self, node: str, size: int, now: float) -> str:
         quota = quota_for(self._quota, self._room, self._connection.max_payload)
         use = self._used.get(node)
         if use is None:
@@ -208,6 +240,10 @@ class NodeFactRelay:
             lines = encode_headers(headers)
         except (ValueError, UnicodeEncodeError) as error:
             self._answer(to, _refusal(400, 0, str(error)))
+            return
+        if len(lines) + len(payload) + _FRAME > connection.max_payload:
+            # The server would close the connection, and lose the facts of others that are on their way.
+            self._answer(to, _refusal(400, 10054, "message size exceeds maximum allowed"))
             return
         token, future = connection.expect((subject,))
         loop = asyncio.get_running_loop()
@@ -236,7 +272,14 @@ class NodeFactRelay:
                 self._connection.write(pub(to, "", answer))
 
 
-def _why_no_append(headers: dict[str, str]) -> str:
+def _is_name(token: str) -> bool:
+    return bool(token) and token.isascii() and token.isprintable()
+
+
+def _why_no_append(headers: dict[str, str], kind: str) -> str:
+    actor = headers.get(HEADER_ACTOR, "")
+    if actor and not actor.startswith(_ACTORS[kind]):
+        return f"the header {HEADER_ACTOR} must begin with {_ACTORS[kind]}, got {actor[:40]!r}"
     if not headers.get(HEADER_EXPECTED_LAST, "").isdigit():
         return f"the header {HEADER_EXPECTED_LAST} is missing"
     orders = [name for name in headers if name.lower().startswith("nats-") and name not in _ORDERS]

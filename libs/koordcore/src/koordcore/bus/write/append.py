@@ -17,6 +17,7 @@ Source: event-bus spec, 4.
 
 import asyncio
 import random
+import uuid
 from collections.abc import Sequence
 from typing import Final
 
@@ -30,7 +31,7 @@ from koordcore.bus.names import BusNames, InvalidName
 from koordcore.bus.read.stream_reader import StreamReader
 from koordcore.bus.write.outcome import NO_ANSWER, NO_RESPONDERS, Action, AppendReply, classify, read_answer
 from koordcore.bus.write.silence import STORES_NOTHING, refuses
-from koordcore.events.envelope import HEADER_EXPECTED_LAST, RETURNING, AggregateRef, NewEvent, StoredEvent
+from koordcore.events.envelope import HEADER_EXPECTED_LAST, HEADER_ID, RETURNING, AggregateRef, NewEvent, StoredEvent
 from koordcore.ports import eventlog
 
 
@@ -195,6 +196,7 @@ class Appender:
         loop = asyncio.get_running_loop()
         pause = BACKOFF_SECONDS[0]
         attempt = unexplained = silent = 0
+        is_renamed = False
         while True:
             attempt += 1
             answer = await self._send(encoded, end)
@@ -234,7 +236,12 @@ class Appender:
                 # replicas; if it never shows up, the id was used for another event.
                 unexplained += 1
                 if unexplained >= _UNEXPLAINED_DUPLICATES:
-                    raise eventlog.KnownId(f"{encoded[0].subject}: an event id was used before for another event")
+                    if is_renamed:
+                        raise eventlog.KnownId(f"{encoded[0].subject}: an event id was used before for another event")
+                    # Another writer has used the id, by accident or to keep this event out of the log. What this append
+                    # expects of its aggregates still keeps it from being stored twice.
+                    events, is_renamed, unexplained = [_with_another_id(event) for event in events], True, 0
+                    encoded = [encode_event(self._names, event) for event in events]
             elif action is Action.READ_BACK and attempt == 1:
                 return eventlog.Conflict()
             if loop.time() + pause >= end or self._connection.is_closed:
@@ -353,6 +360,10 @@ class Appender:
                 return found
             at = found.seq
         return None
+
+
+def _with_another_id(event: NewEvent) -> NewEvent:
+    return msgspec.structs.replace(event, headers={**event.headers, HEADER_ID: str(uuid.uuid4())})
 
 
 def is_same_event(event: NewEvent, stored: StoredEvent) -> bool:

@@ -14,7 +14,7 @@ from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.stream_reader import StreamReader, newest_of
 from koordcore.bus.write.append import Appender
-from koordcore.events.envelope import HEADER_COPIED, AggregateRef, NewEvent, StoredEvent
+from koordcore.events.envelope import HEADER_COPIED, AggregateRef, NewEvent, StoredEvent, with_id
 from koordcore.ports.eventlog import AppendOutcome
 from koordcore.values.override import override
 
@@ -59,7 +59,7 @@ class _LastOnlyReader(StreamReader):
         for name in ("Nats-Stream", HEADER_COPIED, "Nats-Time-Stamp"):
             headers.pop(name, None)
         kind, _, id_ = subject.removeprefix(self._own_prefix).partition(".")
-        return StoredEvent(seq, AggregateRef(kind, id_), headers, body)
+        return StoredEvent(seq, AggregateRef(kind, id_), with_id(headers), body)
 
     @override
     async def next_of(self, subject: str, seq: int) -> StoredEvent | None:
