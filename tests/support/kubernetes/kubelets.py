@@ -32,10 +32,11 @@ def api_client(plane: ControlPlane, token: str | None = None) -> httpx.Client:
 
 def node_document(name: str, cpu: int = 16, memory: str = "32Gi", labels: Mapping[str, str] | None = None) -> Json:
     """Return a Node; the status is stored by `add_node`."""
+    amounts = {"cpu": str(cpu), "memory": memory, "pods": "110", "ephemeral-storage": "100Gi"}
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": dict(labels or {})}} | {
         "status": {
-            "capacity": {"cpu": str(cpu), "memory": memory, "pods": "110"},
-            "allocatable": {"cpu": str(cpu), "memory": memory, "pods": "110"},
+            "capacity": amounts,
+            "allocatable": amounts,
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}],
         }
     }
