@@ -20,7 +20,7 @@ NODE = "seen"
 
 
 async def test_kubectl_shows_the_usage_that_our_agent_reports(plane: ControlPlane, installed: Installation) -> None:
-    node = node_document(NODE, cpu=16, memory="32Gi")
+    node = node_document(NODE, cpu=16, memory="32Gi", labels={"test/node": NODE})
     add_nodes(plane, node)
     colocation = {"enable": True, "metricReportIntervalSeconds": 30}
     meta = {"name": CONFIGURATION, "namespace": NAMESPACE}
@@ -34,6 +34,7 @@ async def test_kubectl_shows_the_usage_that_our_agent_reports(plane: ControlPlan
         "spec": {
             "schedulerName": "koord-scheduler",
             "priorityClassName": "koord-prod",
+            "nodeSelector": {"test/node": NODE},  # nodes of other tests are there, too
             "containers": [{"name": "main", "image": "pause", "resources": requests}],
         },
     }
