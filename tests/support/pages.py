@@ -14,6 +14,7 @@ DOCS = ROOT / "docs"
 SECTIONS = {
     ("backup.md", "With servers of their own"): "tests/contract/bus/test_pages.py",
     ("backup.md", "Its keys on compose and Kubernetes"): "tests/compose/test_compose.py",
+    ("upgrades.md", "From a log with one account"): "tests/contract/bus/test_account_upgrade.py",
     ("upgrades.md", "On compose"): "tests/compose/test_compose.py",
 }
 """Page and heading of each section that needs another place than the rest of its page -> the test that follows it."""

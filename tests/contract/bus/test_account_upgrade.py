@@ -18,6 +18,7 @@ from koordcore.embedded.process import http_ok
 from koordcore.events.envelope import HEADER_EXPECTED_LAST
 from support.bus.guarded import relaying
 from support.bus.installed_server import NAMES, Site, koord
+from support.pages import ReaderElsewhere, sections_for
 from support.until import until
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow]
@@ -146,8 +147,9 @@ async def test_agents_of_the_release_before_go_on_while_users_move(tmp_path: Pat
             assert await agent.works(b"before")
             assert not await has_moved(site)
 
-            said = koord("keys", "create", str(site.folder), "--cluster", NAMES.cluster)
-            assert "run this command again" in " ".join(said.split())
+            (page,) = sections_for(__file__, tmp_path / "pages")
+            places = {"create keys": f"create keys --cluster {NAMES.cluster}", "nats-server --signal reload": "true"}
+            ReaderElsewhere(tmp_path, {}, places).follow(page)
             site.place_files()
             site.reload()
             await until(lambda: knows_accounts(site))
