@@ -1,5 +1,6 @@
 """The scheduler as machine code decides what it decides as Python (docs/decisions/0013): the same tests pass."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -26,9 +27,13 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The compiled scheduler, in a folder of its own: whoever runs `make bench` meanwhile replaces `var/compiled`."""
-    folder = tmp_path_factory.mktemp("compiled")
-    made = subprocess.run(["make", "compiled", f"COMPILED={folder}"], cwd=ROOT, capture_output=True, text=True)
-    assert made.returncode == 0, made.stdout + made.stderr
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "compiled"
+    with folder.with_suffix(".lock").open("w") as lock:  # workers that run in parallel build it once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / ".built").exists():
+            made = subprocess.run(["make", "compiled", f"COMPILED={folder}"], cwd=ROOT, capture_output=True, text=True)
+            assert made.returncode == 0, made.stdout + made.stderr
     return folder / "site"
 
 
