@@ -88,7 +88,7 @@ async def stored_server(files: Path, data: Path) -> AsyncGenerator[tuple[str, Ch
     spec = ProcessSpec(
         name="nats-0",
         argv=(str(nats_server_binary()), *words),
-        ready=f"http://{LOOPBACK}:{monitor}/varz",
+        ready=f"http://{LOOPBACK}:{monitor}/healthz?js-server-only=true",  # answers when clients may connect
         ready_seconds=60.0,
         log_file=data.with_suffix(".log"),
         restart=NEVER_RESTART,
@@ -224,11 +224,11 @@ async def test_a_lost_webhook_certificate_is_made_again_without_a_restart(
 
 
 def test_pods_of_the_system_start_while_no_manager_runs(plane: ControlPlane) -> None:
-    """All other pods wait for a manager, because profiles and quotas must not be bypassed."""
+    """Pods of users that name the scheduler wait for a manager, because profiles and quotas must not be bypassed."""
 
     def answer(namespace: str) -> str:
         document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "early", "namespace": namespace}}
-        text = json.dumps({**document, "spec": {"containers": [CONTAINER]}})
+        text = json.dumps({**document, "spec": {"schedulerName": "koord-scheduler", "containers": [CONTAINER]}})
         return plane.ask("create", "--dry-run=server", "-f", "-", stdin=text).err
 
     assert answer("kube-system") == ""
