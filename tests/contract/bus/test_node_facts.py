@@ -14,13 +14,13 @@ from koordcore.bus.client.wire import encode_headers, hpub
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.stream_reader import stream_info
 from koordcore.bus.setup.manifest import BOOTSTRAP, MANAGER, OPERATOR, SCHEDULER, agent
-from koordcore.bus.setup.streams import MIB, StreamSizes
+from koordcore.bus.setup.streams import LARGEST_NODE_FACT, MIB, StreamSizes
 from koordcore.bus.write.own_facts import OwnFactLog
 from koordcore.events.envelope import HEADER_EXPECTED_LAST, HEADER_ID, AggregateRef, NewEvent
 from koordcore.events.nodestate import PodsStarted
 from koordcore.events.observation import NodeUsageReported
 from koordcore.events.pod import PodReleased
-from koordcore.ports.eventlog import Appended, Conflict, Unavailable
+from koordcore.ports.eventlog import Appended, Conflict, TooLarge, Unavailable
 from koordcore.service.leader.lease import SoleLeader
 from koordcore.service.run import Shell
 from support.bus.bus_worlds import origin, sealed
@@ -157,6 +157,21 @@ async def test_what_a_relay_cannot_pass_on_harms_no_other_node(
         assert "bus_message_not_taken" not in caplog.text
 
 
+async def test_a_larger_fact_than_nodes_need_is_refused_and_left_out(server: Guarded) -> None:
+    async with server.connected("agent-n1") as connection, server.relaying():
+        large = sealed("nodestate", "n1", PodsStarted(pods=["x" * LARGEST_NODE_FACT]), 0, "large")
+        with pytest.raises(TooLarge, match="nodestate"):
+            await OwnFactLog(connection, NAMES).append([large], deadline=DEADLINE_SECONDS)
+
+        for size, answer in ((LARGEST_NODE_FACT, "at most 131,072"), (LARGEST_NODE_FACT - 1024, '"seq":1')):
+            headers = encode_headers({"Nats-Msg-Id": f"{size}", "Nats-Expected-Last-Subject-Sequence": "0"})
+            token, future = connection.expect(())
+            subject = f"koord.{NAMES.cluster}.ev.nodestate.n1"
+            connection.write(hpub(subject, connection.address(token), headers, b"x" * size))
+            assert answer in (await connection.answer(future, DEADLINE_SECONDS)).data.decode()
+            connection.forget(token)
+
+
 async def flood(connection: BusConnection, count: int, size: int) -> None:
     """Write as many facts of node n1 as the connection takes, without waiting for answers."""
     subject = f"koord.{NAMES.cluster}.ev.nodestate.n1"
@@ -169,7 +184,7 @@ async def flood(connection: BusConnection, count: int, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("large", "small"), [(20, 5_000), pytest.param(100, 100_000, marks=pytest.mark.deep)], ids=["quick", "whole"]
+    ("large", "small"), [(160, 5_000), pytest.param(800, 100_000, marks=pytest.mark.deep)], ids=["quick", "whole"]
 )
 async def test_a_node_that_floods_the_log_slows_itself_and_nobody_else(
     server: Guarded, large: int, small: int, tmp_path: Path
@@ -183,7 +198,7 @@ async def test_a_node_that_floods_the_log_slows_itself_and_nobody_else(
         log = OwnFactLog(honest, NAMES)
         assert isinstance(await log.append([started("n2", 0, 0)], deadline=DEADLINE_SECONDS), Appended)
 
-        flooding = asyncio.create_task(flood(hostile, large, MIB - 1024))
+        flooding = asyncio.create_task(flood(hostile, large, LARGEST_NODE_FACT - 1024))
         expected = 1
         for number in range(1, 20):
             outcome = await log.append([started("n2", number, expected)], deadline=DEADLINE_SECONDS)

@@ -17,6 +17,26 @@ from koordcore.values.nkey_seed import pair_of
 
 GIB = 1024**3
 ACCOUNT = "KOORD"  # Name of the account with the streams
+AGENTS = "AGENTS"  # Account of the agents on all nodes
+CRIPROXIES = "CRIPROXIES"  # Account of the CRI proxies on all nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountLimits:
+    """What the users of one account may hold on the servers (decision 0057)."""
+
+    subscriptions: int  # Number of subscriptions of one connection
+    connections: int  # Number of connections to all servers together
+
+
+# An agent holds 3 subscriptions, and up to 7 if it simulates nodes. 5,000 nodes may connect again before the servers
+# have noticed that the connections before were lost.
+NODE_LIMITS = AccountLimits(subscriptions=16, connections=12_000)
+SERVICE_LIMITS = AccountLimits(subscriptions=256, connections=128)
+# Longest line of the protocol, and so of a subject. The token of an agent travels in such a line. That of a service
+# account has 1 to 2 KiB.
+MOST_LINE_BYTES = 4096
+AUTH_SECONDS = 2.5  # Time in which a client must prove who it is, with the answer of the issuer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +155,7 @@ def render(config: NatsServerConfig) -> str:
         "listen": f"{config.host}:{config.port}",
         "http": f"{LOOPBACK}:{config.monitor_port}",  # it shows all users: not for other machines
         "max_payload": config.max_payload_bytes,
+        "max_control_line": MOST_LINE_BYTES,
         "jetstream": {
             "store_dir": str(config.directory / "jetstream"),
             "max_file_store": config.max_file_store_bytes,
@@ -158,11 +179,12 @@ def render(config: NatsServerConfig) -> str:
         document["system_account"] = "SYS"
     if config.callout is not None:
         document["authorization"] = {
+            "timeout": AUTH_SECONDS,
             "auth_callout": {
                 "issuer": config.callout.issuer,
                 "account": config.account,
                 "auth_users": list(config.callout.exempt),
-            }
+            },
         }
     if config.cluster is not None:
         document["cluster"] = {
@@ -190,6 +212,10 @@ def _account(name: str, config: NatsServerConfig) -> dict[str, object]:
     account: dict[str, object] = {"users": [_user(user) for user in config.users if user.account == name]}
     if name == config.account:
         account["jetstream"] = "enabled"
+    else:
+        # Only limits of accounts: the server refuses to reload other limits of the number of subscriptions.
+        limits = NODE_LIMITS if name in (AGENTS, CRIPROXIES) else SERVICE_LIMITS
+        account["limits"] = {"max_subscriptions": limits.subscriptions, "max_connections": limits.connections}
     users_of: dict[tuple[bool, bool, str], list[str]] = {}
     for share in sorted(config.shares):
         if share.owner == name:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
 from koordcore.bus.setup.installation import Installation, write_installation
-from koordcore.bus.setup.issuing import AUDIENCE, LONGEST, NodeToken, Refused, claims_of
+from koordcore.bus.setup.issuing import AUDIENCE, LONGEST, NodeToken, Refused, Unchecked, claims_of
 from koordcore.service.access.static_tokens import ensure_access_files
 from koordcore.values import codec
 
@@ -145,9 +145,9 @@ class TokenReviews:
         try:
             answer = await self._api.request("POST", PATH, body=review)
         except Unreachable as error:
-            raise Refused("the API server does not answer") from error
+            raise Unchecked("the API server does not answer") from error
         if not answer.ok:
-            raise Refused(f"TokenReview: {answer.status} {answer.message()}")
+            raise Unchecked(f"TokenReview: {answer.status} {answer.message()}")
         status: dict[str, Any] = codec.decode(answer.body, dict[str, Any]).get("status") or {}
         if status.get("authenticated") is not True or AUDIENCE not in (status.get("audiences") or ()):
             raise Refused("the API server does not know the token, or it is for another audience")

@@ -28,7 +28,8 @@ from koordcore.values import codec
 log = logging.getLogger("koordcore.bus")
 
 # Number of nodes from which a process uses one wildcard subscription per kind instead of one per node.
-WILDCARD_FROM_NODES = 16
+# A connection of an agent may hold few subscriptions (`koordcore.embedded.nats_config.NODE_LIMITS`).
+WILDCARD_FROM_NODES = 4
 QUEUE = 50_000
 CONFIRM_SECONDS = 10  # Time in which the server must confirm the subscriptions of pushes
 

@@ -15,10 +15,12 @@ Source: event-bus spec, 10; NATS ADR-14 (JWT libraries), ADR-26 (auth callout).
 
 import asyncio
 import base64
+import contextlib
 import datetime
 import hashlib
 import json
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
@@ -26,13 +28,14 @@ from typing import Any, Final, NamedTuple, cast
 from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import OKPKey
-from nats.aio.msg import Msg
 
-from koordcore.bus.client.connection import BusConnection
+from koordcore.bus.client.connection import BusConnection, NotConnected
+from koordcore.bus.client.wire import pub
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.manifest import agent, agent_name
 from koordcore.bus.setup.principals import CALLOUT_SUBJECT, permissions
-from koordcore.embedded.nats_config import UserPermissions
+from koordcore.bus.setup.questions import FairQuestions, Question, RefusedTokens, why_no_token
+from koordcore.embedded.nats_config import NODE_LIMITS, UserPermissions
 from koordcore.events.envelope import name_token
 from koordcore.ports.clock import Clock
 from koordcore.values.nkey_seed import pair_of
@@ -63,7 +66,7 @@ def user_claims(
             "version": 2,
             "pub": {"allow": list(permissions.publish_allow)},
             "sub": {"allow": list(permissions.subscribe_allow)},
-            "subs": _UNLIMITED,
+            "subs": NODE_LIMITS.subscriptions,
             "data": _UNLIMITED,
             "payload": _UNLIMITED,
         },
@@ -120,14 +123,13 @@ def _base64(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-# pyright: reportUnknownMemberType=false
-# nats-py's subscribe is only partly annotated.
-
-
 log = logging.getLogger("koordcore.bus")
 
 SESSION_SECONDS: Final = 3600  # Longest time of a connection until its token is checked again
 QUEUE: Final = "issuers"
+CHECKS_AT_ONCE: Final = 32
+ANSWER_SECONDS: Final = 1.8  # Real seconds for an answer. The agent waits for 2 s, and the server for 2.5 s.
+TELL_SECONDS: Final = 1.0  # Real seconds between two lines about refusals
 
 
 class NodeToken(NamedTuple):
@@ -139,6 +141,19 @@ class NodeToken(NamedTuple):
 
 class Refused(Exception):
     """A token is not valid. The message is for the log of server and issuer, and repeats no secret."""
+
+
+class Unchecked(Refused):
+    """A token could not be checked at this moment. It is checked again when it comes again."""
+
+
+class _Asked(NamedTuple):
+    """What a server asks about one client."""
+
+    reply: str  # Subject of the answer
+    server: str  # Public key of the server
+    key: str  # Public key that the server has made for the connection
+    token: str
 
 
 Check = Callable[[str], Awaitable[NodeToken]]  # Returns the node of a token; raises Refused
@@ -169,31 +184,60 @@ class CredentialIssuer:
         self._check = check
         self._clock = clock
         self._for_proxies = for_proxies
+        self._questions = FairQuestions[_Asked]()
+        self._refused = RefusedTokens()
+        self._arrived = asyncio.Event()
+        self._told_at, self._untold = float("-inf"), 0
 
     async def run(self) -> None:
+        """Answer until cancelled."""
         client = self._connection.client
-        subscription = await client.subscribe(CALLOUT_SUBJECT, queue=QUEUE, cb=self._answer)
+        subscription = await client.subscribe_sink(CALLOUT_SUBJECT, self._receive, queue=QUEUE)
+        workers = [asyncio.create_task(self._work()) for _ in range(CHECKS_AT_ONCE)]
         try:
-            await asyncio.Event().wait()
+            await asyncio.gather(*workers)
         finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.wait(workers)
             if client.is_connected:
-                await subscription.unsubscribe()
+                await client.unsubscribe_sink(subscription)
 
-    async def _answer(self, message: Msg) -> None:
+    def _receive(self, _: bytes, reply: bytes, __: bytes, payload: bytes) -> None:
         try:
-            claims = claims_of(message.data.decode())
+            claims = claims_of(payload.decode())
             request = claims["nats"]
             server, key = str(request["server_id"]["id"]), str(request["user_nkey"])
             token = str(request["connect_opts"].get("auth_token", ""))
+            address = str(request["client_info"].get("host", ""))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             log.warning("callout_unreadable error=%s", type(error).__name__)
             return
+        end = time.monotonic() + ANSWER_SECONDS
+        self._questions.put(address, Question(end, _Asked(reply.decode(), server, key, token)))
+        self._arrived.set()
+
+    async def _work(self) -> None:
+        while True:
+            question = self._questions.take(time.monotonic())
+            if question is None:
+                self._arrived.clear()
+                await self._arrived.wait()
+                continue
+            await self._answer(question.end, question.asked)
+            await asyncio.sleep(0)  # a refusal waits for nothing: let the connection be read
+
+    async def _answer(self, end: float, asked: _Asked) -> None:
+        server, key, token = asked.server, asked.key, asked.token
         now = int(self._clock.unix())
         try:
-            found = await self._check(token)
+            found = await self._checked(token, end)
         except Refused as refusal:
-            log.warning("agent_refused reason=%s", refusal)
+            self._tell(str(refusal))
             answer = answer_claims(server, key, issued=now, error=str(refusal))
+        except TimeoutError:
+            self._tell("the check took longer than the server waits")
+            return
         else:
             expires = min(found.expires, now + SESSION_SECONDS)
             name = agent_name(found.node)
@@ -202,7 +246,31 @@ class CredentialIssuer:
             user = user_claims(name, key, allowed, account=manifest.account, issued=now, expires=expires)
             answer = answer_claims(server, key, issued=now, jwt=sign(user, self._seed))
             log.info("agent_admitted node=%s expires=%d", found.node, expires)
-        await message.respond(sign(answer, self._seed).encode())
+        with contextlib.suppress(NotConnected):
+            self._connection.write(pub(asked.reply, "", sign(answer, self._seed).encode()))
+
+    async def _checked(self, token: str, end: float) -> NodeToken:
+        """Return the node of a token. What is refused cheaply is refused first."""
+        now = time.monotonic()
+        if reason := why_no_token(token) or self._refused.reason(token, now):
+            raise Refused(reason)
+        try:
+            async with asyncio.timeout(end - now):
+                return await self._check(token)
+        except Unchecked:
+            raise
+        except Refused as refusal:
+            self._refused.note(token, str(refusal), now)
+            raise
+
+    def _tell(self, reason: str) -> None:
+        """Tell a refusal. Whoever reaches a server chooses how many there are, so few of them become lines."""
+        self._untold += 1
+        now = time.monotonic()
+        if now >= self._told_at + TELL_SECONDS:
+            others = f" others={self._untold - 1}" if self._untold > 1 else ""
+            log.warning("agent_refused reason=%s%s", reason, others)
+            self._told_at, self._untold = now, 0
 
 
 LONGEST: Final = datetime.timedelta(hours=24)

@@ -4,13 +4,9 @@ Source: event-bus spec, 2.1 (writers), 10 (table).
 """
 
 from dataclasses import dataclass
-from typing import Final
 
-from koordcore.embedded.nats_config import ACCOUNT
+from koordcore.embedded.nats_config import ACCOUNT, AGENTS, CRIPROXIES
 from koordcore.events.envelope import WRITTEN_BY_NODES, name_token
-
-AGENTS: Final = "AGENTS"  # Account of the agents on all nodes
-CRIPROXIES: Final = "CRIPROXIES"  # Account of the CRI proxies on all nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,9 @@ from koordcore.bus.names import BusNames
 _SECOND = 1_000_000_000
 MIB = 1024 * 1024
 LARGEST_REPORT = 256 * 1024  # bytes of a usage report: that of a node with 250 pods has 100 KiB
+# Bytes of a fact of a node, headers included: the topology of 512 CPUs with 250 pods has 60 KiB. The server sends a
+# node its facts where the node says, so this is also what one request may cost another agent (decision 0057).
+LARGEST_NODE_FACT = 128 * 1024
 _ROOM = 2360 * MIB  # a server with the default sizes offers 8 GiB
 MINUTE = 60
 HOUR = 60 * MINUTE

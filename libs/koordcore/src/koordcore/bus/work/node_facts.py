@@ -31,6 +31,7 @@ from koordcore.bus.client.wire import Reply, decode_headers, encode_headers, hpu
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.log_size import LogRoom
 from koordcore.bus.refusals import Refusals, Refused
+from koordcore.bus.setup.streams import LARGEST_NODE_FACT
 from koordcore.events.envelope import HEADER_ACTOR, HEADER_EXPECTED_LAST, HEADER_ID, WRITTEN_BY_NODES, without_id
 from koordcore.ports.clock import Clock
 
@@ -199,6 +200,11 @@ class NodeFactRelay:
         size = len(header) + len(payload)
         if not _is_name(node):  # a key for all nodes may write on any subject
             self._refusals.note("?", Refused.UNREADABLE_FACT, 0, "the subject does not end with the name of a node")
+            return
+        if size > LARGEST_NODE_FACT:
+            reason = f"a fact of {size:,} bytes; a node writes facts of at most {LARGEST_NODE_FACT:,}"
+            self._refusals.note(node, Refused.FACT_OVER_QUOTA, 0, reason)
+            self._answer(to, _refusal(400, 10054, reason))
             return
         if exceeded := self._exceeded(node, size, now):
             self._used[node].refused(now)

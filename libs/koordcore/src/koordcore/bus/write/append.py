@@ -139,7 +139,7 @@ def require_small(events: Sequence[NewEvent], messages: Sequence[Encoded], max_p
 
 class Appender:
     """Appends events of one process to the stream of facts. Calls may be concurrent, but only one per aggregate at a
-    time.
+    time. `largest`: largest size of headers and body of an event in bytes; None: that of the server.
     """
 
     def __init__(
@@ -150,8 +150,10 @@ class Appender:
         *,
         metrics: BusMetrics = NO_METRICS,
         publish_seconds: float = PUBLISH_SECONDS,
+        largest: int | None = None,
     ) -> None:
         self._connection = connection
+        self._largest = largest
         self._names = names
         self._reader = reader
         self._metrics = metrics
@@ -178,7 +180,8 @@ class Appender:
         outcome_name = "misconfigured"
         try:
             encoded = [encode_event(self._names, event) for event in events]
-            require_small(events, encoded, self._connection.max_payload)
+            most = self._connection.max_payload
+            require_small(events, encoded, most if self._largest is None else min(most, self._largest))
             # Overload keeps its slot while it backs off, which is what lowers our own concurrency.
             async with self._singles if len(events) == 1 else self._batches:
                 outcome = await self._until_known(events, encoded, started + deadline)

@@ -13,6 +13,7 @@ from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.stream_reader import StreamReader, newest_of
+from koordcore.bus.setup.streams import LARGEST_NODE_FACT
 from koordcore.bus.write.append import Appender
 from koordcore.events.envelope import HEADER_COPIED, AggregateRef, NewEvent, StoredEvent, with_id
 from koordcore.ports.eventlog import AppendOutcome
@@ -73,7 +74,7 @@ class OwnFactLog:
     def __init__(self, connection: BusConnection, names: BusNames, *, metrics: BusMetrics = NO_METRICS) -> None:
         self._names = names
         self._reader = _LastOnlyReader(connection, names.ev, names.prefix("ev"))
-        self._appender = Appender(connection, names, self._reader, metrics=metrics)
+        self._appender = Appender(connection, names, self._reader, metrics=metrics, largest=LARGEST_NODE_FACT)
 
     async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
         """Append all events or none. A lost acknowledgement is found by reading the aggregate's last event."""
