@@ -33,7 +33,10 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 _CLUSTER = {"cluster": "id of the cluster"}
 _HEADERS: dict[str, tuple[str, str]] = {
-    "Nats-Msg-Id": ("string", "event id; UUIDv5 of causation id, aggregate and index; Koord-Event-Id in facts of nodes"),
+    "Nats-Msg-Id": (
+        "string",
+        "event id; UUIDv5 of causation id, aggregate and index; Koord-Event-Id in facts of nodes",
+    ),
     "Koord-Type": ("string", "event type name"),
     "Koord-Schema": ("string", "version of the body's schema, from 1"),
     "Koord-Causation-Id": ("string", "id of the event or request that led here"),

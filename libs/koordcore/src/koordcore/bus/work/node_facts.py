@@ -46,7 +46,6 @@ _FROM_SERVER: Final = "nats-request-info"  # The server tells the account of the
 _ORDERS: Final = frozenset((HEADER_ID, HEADER_EXPECTED_LAST))  # Headers that the server acts on and a node may send
 _BATCH: Final = "nats-batch-"
 _ACTORS: Final = {"nodestate": "agent/", "criproxy": "criproxy/"}  # Who writes facts of each kind
-_FRAME: Final = 64  # Bytes of a message besides its headers and its body, at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,10 +245,6 @@ class NodeFactRelay:
             lines = encode_headers(headers)
         except (ValueError, UnicodeEncodeError) as error:
             self._answer(to, _refusal(400, 0, str(error)))
-            return
-        if len(lines) + len(payload) + _FRAME > connection.max_payload:
-            # The server would close the connection, and lose the facts of others that are on their way.
-            self._answer(to, _refusal(400, 10054, "message size exceeds maximum allowed"))
             return
         token, future = connection.expect((subject,))
         loop = asyncio.get_running_loop()
