@@ -24,7 +24,13 @@ CPUINFO = "vendor_id\t: GenuineIntel\nflags\t\t: fpu cat_l3 mba\n"
 
 def machine(folder: Path, version: int) -> HostRoots:
     """A machine with one knob, PSI on v2 only, and a CPU that divides its cache but does not monitor it."""
-    roots = HostRoots(cgroup=folder / "cgroup", proc=folder / "proc", sys=folder / "sys")
+    roots = HostRoots(
+        cgroup=folder / "cgroup",
+        proc=folder / "proc",
+        sys=folder / "sys",
+        sockets=(folder / "run",),
+        kubelet=folder / "kubelet",
+    )
     kubepods = roots.cgroup / ("cpu/kubepods" if version == 1 else "kubepods")
     for path, text in (
         (roots.proc / "stat", "cpu 1 1 1 1 1 1 1\n"),
