@@ -9,7 +9,9 @@ from koordcore.bus.read.stream_reader import StreamReader, nanoseconds
 from koordcore.events import CATALOGUE
 from koordcore.events.nodestate import PodsStarted
 from koordcore.ports.eventlog import Appended
+from nats.aio.msg import Msg
 from support.bus.bus_worlds import Place, opened, sealed
+from support.until import until
 
 pytestmark = pytest.mark.nats
 
@@ -109,3 +111,15 @@ async def test_a_subject_that_is_no_text_stops_no_reader_and_is_no_fact(place: P
         assert read.ref == found[1].ref
     assert CATALOGUE.read(found[1]) is None
     assert "its subject ends with no name" in CATALOGUE.why_passed_over(found[1])
+
+
+async def test_a_request_whose_subject_is_no_text_does_not_end_the_connection(place: Place) -> None:
+    """Requests come over subscriptions of nats-py, which reads no more after an error."""
+    heard: list[str] = []
+
+    async def hear(message: Msg) -> None:
+        heard.append(message.subject)
+
+    await place.connection.client.subscribe("req.manager.*", cb=hear)  # pyright: ignore[reportUnknownMemberType]
+    place.connection.write(b"PUB req.manager.x\xff 0\r\n\r\nPUB req.manager.y 0\r\n\r\n")
+    await until(lambda: heard == ["req.manager.y"])

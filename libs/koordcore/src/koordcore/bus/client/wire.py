@@ -279,8 +279,11 @@ class FastParser(Parser):
                         _log.exception("bus_message_not_taken subject=%r", args[1][:80])
                         raise ProtocolError("nats: a message could not be taken") from error
                 else:
-                    # nats-py's own subscriptions (key-value, object store, FastStream).
-                    await self._client._process_msg(int(args[2]), args[1], reply, payload, block)
+                    # nats-py's own subscriptions (key-value, object store, FastStream). It takes subjects for text.
+                    try:
+                        await self._client._process_msg(int(args[2]), args[1], reply, payload, block)
+                    except UnicodeDecodeError:
+                        _log.warning("bus_message_dropped subject=%r", args[1][:80])
                 continue
             line = data[at:eol]
             at = eol + 2
