@@ -1,6 +1,7 @@
 """Values that hooks missed: what the strategy proposes, how it ends, and what is told about it."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from koord_agent.domain.hooks.facts import HookRepairs, SetValue
@@ -165,6 +166,17 @@ def test_value_that_a_container_lacked_at_first_sight_is_told_once() -> None:
     assert repairs.facts(seen, [SetValue(quota, "BatchResource", "25000", "-1")]) == (), "a rule changed later"
     elsewhere = CgroupFile("kubepods/besteffort", "cpu.bvt_warp_ns")
     assert repairs.facts(seen, [SetValue(elsewhere, "CPUQOS", "0", "-1")]) == (), "not a pod"
+
+
+def test_what_a_container_lacked_before_its_name_was_known_is_told_with_the_name() -> None:
+    repairs, shares = HookRepairs(), CgroupFile("kubepods/besteffort/podbe/be", "cpu.shares")
+    without_containers = replace(BATCH, containers=())
+    lacked = [SetValue(shares, "BatchResource", "2", "256")]
+    assert repairs.facts(look(without_containers), lacked) == ()
+    assert repairs.facts(look(without_containers), ()) == ()
+    (told,) = repairs.facts(look(BATCH), ())
+    assert (told.container, [(v.old, v.new) for v in told.values]) == ("main", [("2", "256")])
+    assert repairs.facts(look(BATCH), ()) == (), "once"
 
 
 def batch(cpu_milli: int, memory_mib: int) -> dict[str, dict[str, str]]:

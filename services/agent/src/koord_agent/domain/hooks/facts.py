@@ -98,16 +98,18 @@ class SetValue(NamedTuple):
 class HookRepairs:
     """Finds values that a pod or container lacked, because no hook had set them before it started.
 
-    Only the first value of each file counts. Later changes are not repairs.
+    Only the first value of each file counts. Later changes are not repairs. What a container lacked before the kubelet
+    told its name, as after a start of the agent, is told once the name is known.
     """
 
     def __init__(self) -> None:
         self._known: set[CgroupFile] = set()
+        self._untold: dict[str, list[HookedValue]] = {}  # by directory
 
     def facts(self, look: NodeLook, values: Iterable[SetValue]) -> tuple[ContainerHookApplied, ...]:
         """Return one fact for each pod or container that lacked a value when its file was seen for the first time."""
         seen: set[CgroupFile] = set()
-        written: dict[str, list[HookedValue]] = {}
+        written = self._untold
         for value in values:
             seen.add(value.file)
             if value.file not in self._known and value.after is not None:
@@ -118,7 +120,13 @@ class HookRepairs:
         self._known |= seen
         if len(self._known) > max(_LARGEST_MEMORY, 2 * len(seen)):
             self._known = seen
-        return tuple(_facts(look, written)) if written else ()
+        if not written:
+            return ()
+        without_names = tuple(look.pod_directory(pod) + "/" for pod in look.pods if not pod.containers)
+        self._untold = {
+            directory: lacked for directory, lacked in written.items() if directory.startswith(without_names)
+        }
+        return tuple(_facts(look, written))
 
 
 def _facts(look: NodeLook, written: dict[str, list[HookedValue]]) -> Iterable[ContainerHookApplied]:
