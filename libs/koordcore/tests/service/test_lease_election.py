@@ -5,13 +5,15 @@ Time is moved by hand, one clock per candidate, so that a process can be paused;
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import pytest
-from koordcore.service.leader.lease import LeaseStore, SeenLease, unique_holder
+from koordcore.service.leader.lease import LeaseRecord, LeaseStore, SeenLease, WrittenLease, unique_holder
 from koordcore.service.leader.lease_kubernetes import KubernetesLeaseStore, ServiceAccountHttp
 from koordcore.service.leader.lease_kv import KvLeaseStore
+from koordcore.values.override import override
 from support.leases.candidates import TAKE_OVER, TIMES, Candidate, NewStore, World
 from support.leases.places import MemoryLeaseStore, api_server, kv_bucket
 from support.until import DEADLINE_SECONDS
@@ -290,3 +292,50 @@ async def test_a_leader_whose_lease_was_deleted_leads_again_in_a_later_term() ->
     assert not ending.done(), "the end of the earlier term is not the end of this one"
     await world.end()
     assert await ending
+
+
+class DeafStore(MemoryLeaseStore):
+    """A store whose first answer to the named request meets a cancellation, which is lost.
+
+    asyncio.wait_for of Python 3.11 does so, with which the client of NATS waits for an answer.
+    """
+
+    def __init__(self, request: str) -> None:
+        super().__init__()
+        self._deaf_at = request
+        self.waits = asyncio.Event()
+
+    @override
+    async def read(self) -> SeenLease:
+        await self._answer("read")
+        return await super().read()
+
+    @override
+    async def write(self, record: LeaseRecord, version: str, *, acquiring: bool) -> WrittenLease:
+        await self._answer("write")
+        return await super().write(record, version, acquiring=acquiring)
+
+    async def _answer(self, request: str) -> None:
+        if request == self._deaf_at and not self.waits.is_set():
+            self.waits.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("request_of_store", ["read", "write"])
+@pytest.mark.parametrize("resigns", [True, False], ids=["resign", "cancel"])
+async def test_a_campaign_ends_though_its_cancellation_is_lost(request_of_store: str, *, resigns: bool) -> None:
+    store = DeafStore(request_of_store)
+    candidate = Candidate("a", store)
+    await store.waits.wait()
+    if resigns:
+        await candidate.election.resign()
+    else:
+        candidate.task.cancel()
+    await asyncio.wait((candidate.task,))
+    for _ in range(5):
+        await candidate.clock.advance(TIMES.retry, turns=3)
+    assert asyncio.all_tasks() == {asyncio.current_task()}, "nothing renews the lease any more"
+    assert (candidate.told, candidate.election.term) == ([], None)
+    if resigns or request_of_store == "read":
+        assert store.seen.record is None or store.seen.record.holder == "", "nobody has to wait until it expires"

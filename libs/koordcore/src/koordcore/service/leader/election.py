@@ -70,6 +70,9 @@ class LeaseElection:
         self._seen_at = 0.0
         self._holder: str | None = None
         self._resigned = False
+        # Whether the campaign has ended. Cancelling is not enough: until Python 3.12, asyncio.wait_for, with which NATS
+        # clients wait, ignores a cancellation that meets the answer.
+        self._over = False
         self._withdrawn = False
         self._to_release: Term | None = None
         self._complained = False
@@ -126,6 +129,7 @@ class LeaseElection:
                 if not task.cancelled():
                     task.result()
         finally:
+            self._over = True
             self._stepping.cancel()
             watching.cancel()
             self._lose("resigned" if self._resigned else "the campaign ended")
@@ -146,12 +150,13 @@ class LeaseElection:
         """End campaign and term, and release the lease. If the store does not answer, the next leader must wait until
         it expires.
         """
-        self._resigned = True
+        self._resigned = self._over = True
         term = self._term or self._to_release
         if self._stepping is not None:
             # Its write may be under way; if that still arrives the version is another one and the release is refused.
             self._stepping.cancel()
             await asyncio.wait((self._stepping,))
+        term = self._to_release or term  # the write may have taken the lease
         if term is None:
             return
         self._lose("resigned")
@@ -168,8 +173,10 @@ class LeaseElection:
         await self._bounded_write(released, self._version, acquiring=False)
 
     async def _steps(self) -> None:
-        while True:
+        while not self._over:
             await self._step()
+            if self._over:
+                return
             spread = 1.0 if self._term is not None else 1.0 + 0.2 * self._jitter.random()
             await self._pause(self._times.retry * spread)
 
@@ -234,7 +241,7 @@ class LeaseElection:
         self._note(seen)
         record = seen.record
         mine = record is not None and record.holder == self.name
-        if record is not None and record.holder and not mine and not self._expired(record):
+        if self._over or (record is not None and record.holder and not mine and not self._expired(record)):
             return
         now = self._clock.unix()
         wanted = self._record(self._highest + 1, now)
@@ -242,9 +249,10 @@ class LeaseElection:
         self._version, self._highest = written.version, written.epoch
         self._holder = self.name
         term = Term(self.name, written.epoch, now)
-        if self._withdrawn:  # while the answer was under way
+        if self._over or self._withdrawn:  # while the answer was under way
             self._to_release = term
-            await self._leave_to_others()
+            if not self._over:
+                await self._leave_to_others()
             return
         self._renewed_at = began
         self._term, self._to_release = term, None
