@@ -15,7 +15,7 @@ from support.embedded_stack import url_of, var_folder
 pytestmark = [pytest.mark.deep, pytest.mark.slow, pytest.mark.nats]
 
 MIB: Final = 1024 * 1024
-MOST_MIB: Final = 300
+MOST_MIB: Final = 400
 KEPT_MIB: Final = 30
 """Most by which a second and a third round of bodies may enlarge a manager: it gives back what a body took."""
 NEEDED: Final = ("nats", "manager")

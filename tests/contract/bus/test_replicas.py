@@ -79,18 +79,18 @@ async def test_every_server_of_a_cluster_has_the_same_copy_until_the_bytes_of_on
     with server_directory() as directory:
         async with NatsCluster(directory) as cluster:
             connection = await filled(cluster.urls, replicas=3)
+
+            async def are_current() -> bool:
+                return await current_by_stream(cluster.urls) == dict.fromkeys([*REPLICATED, *SINGLE], "yes")
+
             try:
+                await until(are_current)
                 copies = await copies_of(connection)
                 assert [copy.server for copy in copies] == [server.config.name for server in cluster.servers]
                 assert [copy.messages for copy in copies] == [FACTS] * 3
                 assert difference(copies) == ""
 
                 victim = next(server for server in cluster.servers if server.url != connection.client.connected_url)
-
-                async def are_current() -> bool:
-                    return await current_by_stream(cluster.urls) == dict.fromkeys([*REPLICATED, *SINGLE], "yes")
-
-                await until(are_current)
                 where = {"KOORD_NATS": ",".join(cluster.urls), "KOORD_CLUSTER": NAMES.cluster}
                 await asyncio.to_thread(koord, "bus", "bootstrap", env=where)
                 assert await replicas_of(connection, NAMES.ev) == len(cluster.servers)

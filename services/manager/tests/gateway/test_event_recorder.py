@@ -3,21 +3,28 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Any, Final
 
+import pytest
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.pending_writes import PendingWrites
 from koord_manager.domain.gateway.pod_status_writes import KubernetesEvent, failed_scheduling, scheduled
+from koord_manager.shell.gateway import event_recorder
 from koord_manager.shell.gateway.api import ApiResponse
-from koord_manager.shell.gateway.event_recorder import CONCURRENT, EventRecorder
+from koord_manager.shell.gateway.event_recorder import ATTEMPTS, CONCURRENT, EventRecorder
 from koordcore.bus.factory import memory_bus
-from koordcore.events.envelope import AggregateRef, Draft
+from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Origin
+from koordcore.events.explanations import PodUnschedulable
 from koordcore.events.objects import PodSpecAdded
+from koordcore.events.pod import PlacementExplanation
+from koordcore.ports.eventlog import ObservationLog
 from koordcore.protocol.objects import ObjectMeta, Pod
 from koordcore.service.clock import SystemClock
 from koordcore.service.telemetry.logging import logger
 from support.histories.recording import stored
 from support.until import until
+
+NOW: Final = "2026-01-01T00:00:00.000000Z"
 
 
 class Api:
@@ -68,18 +75,37 @@ class HoldingApi:
         return ApiResponse(201, b"{}")
 
 
+class ConditionsApi:
+    """An API server that stores the conditions of pods, after it has refused the first `away` requests for a while."""
+
+    def __init__(self, away: int = 0) -> None:
+        self.away = away
+        self.messages: list[tuple[str, str]] = []
+
+    async def request(self, method: str, path: str, *, body: dict[str, Any], **_: Any) -> ApiResponse:
+        await asyncio.sleep(0)
+        if self.away:
+            self.away -= 1
+            return ApiResponse(503, b"{}")
+        if path.endswith("/status"):
+            self.messages.append((path.split("/")[-2], body["status"]["conditions"][0]["message"]))
+        return ApiResponse(200, b"{}")
+
+
 @contextlib.asynccontextmanager
-async def recording(api: Any, pending: PendingWrites, view: ManagerView | None = None) -> AsyncGenerator[EventRecorder]:
+async def recording(
+    api: Any, pending: PendingWrites, view: ManagerView | None = None, explanations: ObservationLog | None = None
+) -> AsyncGenerator[EventRecorder]:
     """Run a recorder until the context ends."""
-    explanations, clock, log = memory_bus().explanations, SystemClock(), logger("t")
+    explanations, clock, log = explanations or memory_bus().explanations, SystemClock(), logger("t")
     recorder = EventRecorder(api, view or ManagerView(), pending, explanations, clock, log, "t")
-    saying = asyncio.create_task(recorder.say())
+    running = [asyncio.create_task(recorder.say()), asyncio.create_task(recorder.listen())]
     try:
         yield recorder
     finally:
-        saying.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await saying
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
 
 def bound(name: str) -> KubernetesEvent:
@@ -94,9 +120,23 @@ def with_pods(*names: str) -> ManagerView:
     """A view with pods that have no node; the uid of each is `uid-` and its name."""
     view = ManagerView()
     for seq, name in enumerate(names, 1):
-        pod = Pod(metadata=ObjectMeta(name=name, namespace="d", uid=f"uid-{name}"))
-        view.fold(stored(seq, Draft(AggregateRef("podspec", f"uid-{name}"), PodSpecAdded(object=pod), 0)))
+        add_pod(view, seq, name)
     return view
+
+
+def add_pod(view: ManagerView, seq: int, name: str) -> None:
+    pod = Pod(metadata=ObjectMeta(name=name, namespace="d", uid=f"uid-{name}"))
+    view.fold(stored(seq, Draft(AggregateRef("podspec", f"uid-{name}"), PodSpecAdded(object=pod), 0)))
+
+
+async def explain(explanations: ObservationLog, name: str, message: str, based_on: int) -> None:
+    """Publish that no node fits a pod, as a scheduler that has folded the facts up to `based_on`."""
+    examined = PlacementExplanation(
+        nodes_considered=1, nodes_feasible=0, policy_version="p", based_on=BasedOn(based_on)
+    )
+    event = PodUnschedulable(namespace="d", name=name, attempt=1, queued_at=NOW, message=message, explanation=examined)
+    origin = Origin(causation_id=name, correlation_id=name, actor="t", occurred_at=NOW, based_on=based_on)
+    await explanations.publish(AggregateRef("pod", f"uid-{name}"), event, origin)
 
 
 async def test_events_do_not_wait_for_conditions_that_keep_coming() -> None:
@@ -173,3 +213,30 @@ async def test_only_so_many_nominated_nodes_are_written_at_once() -> None:
 
     assert api.asked == [(name, "a") for name in names]
     assert api.most_in_flight == CONCURRENT
+
+
+async def test_an_explanation_that_comes_before_its_pod_is_written_when_the_pod_is_known() -> None:
+    view, api, explanations = with_pods("old"), ConditionsApi(), memory_bus().explanations
+    async with recording(api, PendingWrites(), view, explanations) as recorder:
+        await explain(explanations, "old", "no memory", based_on=1)
+        await until(lambda: api.messages)
+        await explain(explanations, "new", "no CPU", based_on=2)
+        await explain(explanations, "old", "no disk", based_on=1)
+        await until(lambda: len(api.messages) == 2)
+        waits = not recorder.is_idle
+        add_pod(view, 2, "new")
+        recorder.wake()
+        await until(lambda: recorder.is_idle)
+
+    assert waits
+    assert api.messages == [("old", "no memory"), ("old", "no disk"), ("new", "no CPU")]
+
+
+async def test_a_condition_is_written_when_the_api_server_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_recorder, "LATER_SECONDS", 0.01)
+    view, api, explanations = with_pods("web"), ConditionsApi(away=2 * ATTEMPTS), memory_bus().explanations
+    async with recording(api, PendingWrites(), view, explanations):
+        await explain(explanations, "web", "no CPU", based_on=1)
+        await until(lambda: api.messages)
+
+    assert api.messages == [("web", "no CPU")]

@@ -6,7 +6,8 @@ What is written about one object is written one after the other, in its order.
 
 import asyncio
 from collections import deque
-from typing import Final, TypeVar
+from itertools import chain
+from typing import Final, NamedTuple, TypeVar
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, StoredEvent
@@ -35,6 +36,13 @@ REMEMBERED: Final = 20_000
 ATTEMPTS: Final = 3
 CONCURRENT: Final = 8
 """Maximum number of events that are written at once, each about another object. The same for conditions of pods."""
+LATER_SECONDS: Final = 5.0
+"""Delay after which a condition is written again that the API server could not take now."""
+
+
+class Explained(NamedTuple):
+    explanation: PodUnschedulable | PodGated
+    based_on: int  # Position of the last fact that the scheduler had folded
 
 
 class EventRecorder:
@@ -70,7 +78,7 @@ class EventRecorder:
         self._counted = counted
         self._counts = Newest[str, int](REMEMBERED)
         self._conditions = Newest[str, str](REMEMBERED)
-        self._pending = Newest[str, PodUnschedulable | PodGated](REMEMBERED)
+        self._pending = Newest[str, Explained](REMEMBERED)
         # Uids of the pods whose condition or nominated node is being written.
         self._pods_in_flight: set[str] = set()
         # Object about which an event is being written -> the events about it that follow.
@@ -109,12 +117,18 @@ class EventRecorder:
                 tasks.create_task(self._say_of_pod(uid, slots))
 
     def _next_pod(self) -> str | None:
-        """Return a pod about which something waits and nothing is in flight; first those with a nominated node."""
-        for waiting in (self._pending_writes.nominated, self._pending):
-            for uid in waiting:
-                if uid not in self._pods_in_flight:
-                    return uid
-        return None
+        """Return a pod about which something waits and nothing is in flight; first those with a nominated node.
+
+        An explanation that is based on a later fact than the view waits for it: the view may not know its pod yet.
+        """
+        position = self._view.state.position
+        free = (uid for uid in self._pending_writes.nominated if uid not in self._pods_in_flight)
+        known = (
+            uid
+            for uid, (_, based_on) in self._pending.items()
+            if based_on <= position and uid not in self._pods_in_flight
+        )
+        return next(chain(free, known), None)
 
     async def _say_of_pod(self, uid: str, slots: asyncio.Semaphore) -> None:
         """Write the nominated node of a pod, or else its condition, and free the slot."""
@@ -122,8 +136,8 @@ class EventRecorder:
             with self._errors(uid):
                 if (node := self._pending_writes.nominated.pop(uid, None)) is not None:
                     await self._nominate(uid, node)
-                elif (explanation := self._pending.pop(uid, None)) is not None:
-                    await self._explain(uid, explanation)
+                elif (explained := self._pending.pop(uid, None)) is not None:
+                    await self._explain(uid, explained)
         finally:
             self._pods_in_flight.discard(uid)
             slots.release()
@@ -181,31 +195,38 @@ class EventRecorder:
             self._logger.warning("explanation_unreadable", seq=stored.seq, reason=error.reason)
             return
         if isinstance(explanation, PodUnschedulable | PodGated):
-            self._pending[stored.ref.id] = explanation  # only the newest one of a pod is worth saying
+            # Only the newest one of a pod is worth saying.
+            self._pending[stored.ref.id] = Explained(explanation, stored.based_on)
             self._news.set()
 
     def _is_placed(self, uid: str) -> bool:
         spec, placed = self._view.state.of_kind(PodSpecState).get(uid), self._view.state.of_kind(PodState).get(uid)
         return spec is None or bool(spec.object.spec.node_name) or (placed is not None and bool(placed.node))
 
-    async def _explain(self, uid: str, explanation: PodUnschedulable | PodGated) -> None:
+    async def _explain(self, uid: str, explained: Explained) -> None:
+        explanation = explained.explanation
         spec = self._view.state.of_kind(PodSpecState).get(uid)
         if spec is None or self._is_placed(uid):
             return
         if isinstance(explanation, PodGated) and spec.object.spec.scheduling_gates:
             return  # the API server has set the condition SchedulingGated
         message = explanation.message[:1024]
+        if self._conditions.get(uid) != message:
+            nominated = self._view.state.of_kind(PodState).get(uid)
+            node = nominated.nominated if nominated is not None else ""
+            request = pod_status_writes.unschedulable_condition(uid, spec.object, message, self._now(), node)
+            match meaning_of((await self._send(request)).status):
+                case Meaning.DONE:
+                    _remember(self._conditions, uid, message)
+                case Meaning.LATER:
+                    await asyncio.sleep(LATER_SECONDS)
+                    self._pending.setdefault(uid, explained)
+                    return
+                case _:
+                    pass
         self._pending_writes.events.append(
             pod_status_writes.failed_scheduling(uid, explanation.namespace, explanation.name, message)
         )
-        self._news.set()
-        if self._conditions.get(uid) == message:
-            return
-        nominated = self._view.state.of_kind(PodState).get(uid)
-        node = nominated.nominated if nominated is not None else ""
-        request = pod_status_writes.unschedulable_condition(uid, spec.object, message, self._now(), node)
-        if meaning_of((await self._send(request)).status) is Meaning.DONE:
-            _remember(self._conditions, uid, message)
 
     async def _nominate(self, uid: str, node: str) -> None:
         spec = self._view.state.of_kind(PodSpecState).get(uid)
