@@ -18,6 +18,7 @@ from typing import Final
 from koordcore.embedded import stack
 from koordcore.embedded.errors import EmbeddedError, NotRestartableError
 from koordcore.embedded.process import ChildProcess, ProcessSpec, identify
+from koordcore.ending import end_tasks
 
 LOOK_SECONDS: Final = 2.0  # Time between two looks at a process (`restart_reason`), and at a state file to be written
 
@@ -129,8 +130,7 @@ class Supervisor:
             if not stopping.is_set():
                 await starting  # raises what went wrong
                 await waiting
-            starting.cancel()
-            await asyncio.gather(starting, return_exceptions=True)
+            await end_tasks(starting)
         finally:
             waiting.cancel()
             await self.stop()
@@ -241,9 +241,7 @@ class Supervisor:
     async def _stop_all(self, end: stack.Phase) -> None:
         self._phase = stack.Phase.STOPPING
         self._record()
-        for watcher in self._watchers:
-            watcher.cancel()
-        await asyncio.gather(*self._watchers, return_exceptions=True)
+        await end_tasks(*self._watchers)
         self._watchers = []
         stopped = {name: asyncio.Event() for name in self._managed}
 

@@ -14,6 +14,7 @@ from typing import Final
 from urllib.parse import parse_qs
 
 import h11
+from koordcore.ending import end_tasks
 from koordcore.service.telemetry.logging import logger
 
 from koord_criproxy.cycle import Answer
@@ -66,9 +67,7 @@ class DockerProxy:
         self._server.close()
         if self._in_progress:
             await asyncio.wait(self._in_progress, timeout=DRAIN_SECONDS)
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
         self._socket.unlink(missing_ok=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -190,8 +189,7 @@ async def _pass_through(client: Peer, docker: Peer, request: h11.Request) -> int
     try:
         response = await _answer(client, docker)
     finally:
-        sending.cancel()
-        await asyncio.gather(sending, return_exceptions=True)
+        await end_tasks(sending)
     if response.status_code == SWITCHING or _takes_over(response):
         await client.join(docker)
     return response.status_code

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+from koordcore.ending import end_tasks
 from koordcore.service.telemetry.logging import Logger
 
 
@@ -13,9 +14,7 @@ async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*tasks)
 
 
 class Problem:

@@ -6,6 +6,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Final, cast
 
 from koordcore.bus.client.connection import NoAnswer, NotConnected
+from koordcore.ending import end_tasks
 from koordcore.events.envelope import StoredEvent
 from koordcore.ports.eventlog import EventLog
 
@@ -79,8 +80,7 @@ async def open_feed(log: EventLog, after: int, progress: Progress) -> AsyncGener
     try:
         yield feed
     finally:
-        reader.cancel()
-        await asyncio.wait((reader,))
+        await end_tasks(reader)
 
 
 async def watch_head(context: ProjectorContext) -> None:

@@ -20,6 +20,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
+from koordcore.ending import end_tasks
 from koordcore.ports.clock import Clock
 from koordcore.ports.leadership import OnAcquired, OnLost, Term
 from koordcore.service.leader.election import LeaseElection
@@ -211,10 +212,7 @@ class ThreadedLeadership:
                 await election.resign()
         finally:
             self._thread_loop = None
-            stop.cancel()
-            while not campaigns.done():
-                campaigns.cancel()  # again: a connection that is being opened may swallow it (asyncio.wait_for)
-                await asyncio.wait((campaigns,), timeout=_SIGN_SECONDS)
+            await end_tasks(stop, campaigns)
         if not campaigns.cancelled():
             campaigns.result()
 
@@ -248,9 +246,7 @@ class ThreadedLeadership:
                 task.result()
         finally:
             self._election = None
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await end_tasks(*tasks)
 
     def _stop(self) -> None:
         if self._stopping is not None:

@@ -14,6 +14,7 @@ from typing import Final
 
 from koordcore.bus.client.connection import NoAnswer, NotConnected
 from koordcore.bus.folds.foldable import Folded
+from koordcore.ending import end_tasks
 from koordcore.events.envelope import AggregateRef, Event, Origin, name_token
 from koordcore.events.observation import NodeUsageReported
 from koordcore.ports.clock import Clock
@@ -157,9 +158,7 @@ class Gateway:
                 with contextlib.suppress(NotLeading):
                     await working  # raises what broke it: the process ends rather than going on with half of it
         finally:
-            for task in (working, lost):
-                task.cancel()
-            await asyncio.gather(working, lost, return_exceptions=True)
+            await end_tasks(working, lost)
 
 
 class _TermOfGateway:
@@ -282,9 +281,7 @@ class _TermOfGateway:
             for task in done:
                 task.result()
         finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+            await end_tasks(*running)
 
     async def _write_out(self) -> None:
         """Start to write after every resource was listed: writes are compared with the objects of the API server."""

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
+from koordcore.ending import end_tasks
 from koordcore.protocol import keys
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
@@ -112,9 +113,7 @@ class QuotaGate:
 
     async def close(self) -> None:
         """Stop and cancel all work. Pods that wait are denied at once."""
-        for worker in list(self._workers.values()):
-            worker.cancel()
-        await asyncio.gather(*self._workers.values(), return_exceptions=True)
+        await end_tasks(*self._workers.values())
 
     async def _work(self, key: tuple[str, str]) -> None:
         batch: list[_Asked] = []
