@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import structlog
+from _pytest.nodeid import coerce_node_id  # pyright: ignore[reportPrivateImportUsage]
 from hypothesis import settings
 from koordcore.service import lifecycle
 from koordcore.service.telemetry.logging import set_level
@@ -81,6 +82,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = kept
+    if getattr(config.option, "loadgroup", False):
+        _keep_groups(items)
+
+
+def _keep_groups(items: list[pytest.Item]) -> None:
+    """Write the group of a test into its id: xdist 3.8 writes it where pytest 9.2 does not look any more."""
+    for item in items:
+        group = item.get_closest_marker("xdist_group")
+        if group is not None and "@" not in item.nodeid:
+            item._id = coerce_node_id(f"{item.nodeid}@{group.args[0]}")  # pyright: ignore
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -115,6 +115,7 @@ def test_every_nats_server_collects_garbage_before_it_reaches_its_limit_of_memor
         assert 0.75 * most <= int(environment["GOMEMLIMIT"].removesuffix("MiB")) <= 0.85 * most
 
 
+@pytest.mark.deep
 def test_each_step_of_the_nightly_job_is_a_command_and_has_one_key() -> None:
     (job,) = (item for item in documents("nightly.yaml") if item["kind"] == "CronJob")
     spec = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]

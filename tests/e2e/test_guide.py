@@ -28,6 +28,7 @@ def pages() -> list[Any]:
     return [pytest.param(page, marks=[] if name_of(page) == FIRST else [pytest.mark.deep]) for page in pages_run_here()]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("page", pages(), ids=name_of)
 def test_every_command_of_the_page_prints_what_the_page_shows(page: Path) -> None:
     with server_directory() as folder:

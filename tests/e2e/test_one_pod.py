@@ -60,10 +60,12 @@ def koord(collector: OtlpReceiver) -> Iterator[Koord]:
             command.run("down")
 
 
+@pytest.mark.deep
 def test_up_again_says_that_it_runs(koord: Koord) -> None:
     assert "already running" in koord.run("up")
 
 
+@pytest.mark.deep
 def test_a_demo_beside_a_stack_is_refused(koord: Koord) -> None:
     said, why = koord.said("demo", "--exit", status=1)
     assert said == ""
@@ -231,6 +233,7 @@ def test_top_of_a_node_that_does_not_exist_says_so(koord: Koord) -> None:
     assert koord.said("top", "pod", "-n", "nowhere")[1] == "no pods in namespace nowhere reported yet\n"
 
 
+@pytest.mark.deep
 def test_recommendation_that_exists_is_told_from_its_first_moment_on(koord: Koord) -> None:
     wanted = """
 apiVersion: analysis.koordinator.sh/v1alpha1
@@ -264,6 +267,7 @@ def test_streams_and_folds_are_shown(koord: Koord) -> None:
     assert koord.run("bus", "dlq", "list") == ""
 
 
+@pytest.mark.deep
 def test_events_are_shown_as_lines_of_json(koord: Koord) -> None:
     lines = [
         json.loads(line) for line in koord.run("events", "--since", "1", "--kind", "pod", "-o", "json").splitlines()

@@ -50,6 +50,7 @@ def status_of(day: Day, name: str) -> dict[str, Any]:
     return (day.server.object("reservations", "", name) or {}).get("status", {})
 
 
+@pytest.mark.deep
 async def test_the_status_names_the_owners_of_a_reservation_and_they_outlive_it(day: Day) -> None:
     reservation, *pods = documents("label-owner")
     await day.server.apply(reservation)

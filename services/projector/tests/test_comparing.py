@@ -100,6 +100,7 @@ def differing(tables: dict[str, ComparedTable]) -> set[str]:
     return {name for name, each in tables.items() if each.difference}
 
 
+@pytest.mark.deep
 async def test_each_changed_row_is_found_and_no_other(postgres_dsn: str, facts: list[StoredEvent]) -> None:
     async with filled(postgres_dsn, facts) as it:
         tables = await compared(it)

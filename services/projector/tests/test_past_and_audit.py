@@ -121,6 +121,7 @@ async def compare_found_facts(connection: AsyncConnection, events: Sequence[Stor
         assert [fact.seq for fact in found.facts] == expected, text
 
 
+@pytest.mark.deep
 async def test_any_past_moment_is_that_of_the_full_fold(postgres_dsn: str, facts: list[StoredEvent]) -> None:
     chosen = random.Random(len(facts)).sample(range(1, len(facts) + 1), 12)
     async with projector(postgres_dsn, batch_events=313) as it:

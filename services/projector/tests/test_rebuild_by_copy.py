@@ -95,6 +95,7 @@ async def test_rows_keys_and_indexes_are_those_of_the_batches(
         assert granted == (True,)
 
 
+@pytest.mark.deep
 async def test_tables_are_exchanged_when_no_query_reads_them_and_other_queries_run_meanwhile(
     postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +140,7 @@ async def test_a_view_of_a_user_stays_and_the_rebuild_goes_batch_by_batch(postgr
         pytest.param(None, id="refused by Postgres", marks=pytest.mark.deep),  # it is very large
     ],
 )
+@pytest.mark.deep
 async def test_it_ends_before_a_fact_without_rows_and_obeys_a_skip(postgres_dsn: str, poison: bytes | None) -> None:
     events = history(every_kind_once())
     events[8] = refused_fact(9) if poison is None else StoredEvent(9, events[8].ref, events[8].headers, poison)
@@ -158,6 +160,7 @@ async def test_it_ends_before_a_fact_without_rows_and_obeys_a_skip(postgres_dsn:
             assert all_of(postgres_dsn) == skipped
 
 
+@pytest.mark.deep
 async def test_readers_see_the_earlier_rows_until_the_exchange(postgres_dsn: str) -> None:
     events = small()
     async with projector(postgres_dsn) as it:
@@ -212,6 +215,7 @@ async def test_a_killed_fold_begins_again(postgres_dsn: str) -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.deep
 async def test_indexes_are_given_up_with_a_fold_that_ends_before_the_session_is_closed(
     postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +251,7 @@ async def test_indexes_are_given_up_with_a_fold_that_ends_before_the_session_is_
     assert steps == ["given up", "closed", "closed"]
 
 
+@pytest.mark.deep
 async def test_a_fold_whose_parent_ends_leaves_no_row(postgres_dsn: str) -> None:
     async with projector(postgres_dsn) as it:
         await it.database.migrate()

@@ -219,6 +219,7 @@ async def added(log: EventLog, count: int) -> None:
 
 
 @pytest.mark.parametrize("every", first_of([0, 5]), ids=["from the first fact", "from an archived snapshot"])
+@pytest.mark.deep
 async def test_the_log_drops_nothing_while_a_snapshot_differs_from_what_folding_gives(
     world: BusPlace, nats_url: str, tmp_path: Path, every: int
 ) -> None:

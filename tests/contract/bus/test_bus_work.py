@@ -157,6 +157,7 @@ async def test_work_is_done_retried_or_parked(place: Place):
     assert place.connection.is_connected, "the worker must leave the shared connection open"
 
 
+@pytest.mark.deep
 async def test_parked_work_is_shown_retried_and_dropped(place: Place):
     spec = spec_of(place)
     await bootstrap_consumers(place.connection, [spec])

@@ -91,6 +91,7 @@ async def damaged() -> AsyncGenerator[Damaged]:
                 await connection.drain_and_close()
 
 
+@pytest.mark.deep
 async def test_each_command_that_reads_the_log_says_which_fact_is_lost(damaged: Damaged, tmp_path: Path) -> None:
     assert (await damaged.bus.events.head()).last_seq == FACTS, "the server itself notices nothing"
     for words in (
@@ -125,6 +126,7 @@ async def test_a_copy_with_a_block_that_cannot_be_read_lacks_the_rest_and_is_not
     assert losses([copy]).startswith("the copy of server")
 
 
+@pytest.mark.deep
 async def test_a_backup_that_lacks_a_fact_is_kept_and_no_drill_or_restore_calls_it_complete(
     damaged: Damaged, tmp_path: Path
 ) -> None:

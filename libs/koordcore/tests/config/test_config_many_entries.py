@@ -52,6 +52,7 @@ def config_of(*entries: Mapping[str, object]) -> dict[str, str]:
     return {SectionName.COLOCATION.key: json.dumps(document, separators=(",", ":"))}
 
 
+@pytest.mark.deep
 def test_an_entry_for_each_node_is_judged_and_looked_up_with_one_check_each(counting: type[Counting]) -> None:
     data = config_of(*map(entry, range(ENTRIES)))
     assert len(data[SectionName.COLOCATION.key]) > 800_000

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from koord_agent.doctor import Examination
 from koord_agent.domain.kernel.cgroup_files import RESOURCES
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
@@ -112,6 +113,7 @@ def test_each_protection_has_a_row_in_the_documentation_and_needs_what_is_probed
     assert {one.gate for one in PROTECTIONS} <= {gate.name for gate in GATES}
 
 
+@pytest.mark.deep
 def test_the_command_examines_this_machine_and_starts_nothing(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "koord_agent", "doctor"],

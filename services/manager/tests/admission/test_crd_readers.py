@@ -58,6 +58,7 @@ VALID_PARTS: Json = {
 @pytest.mark.parametrize("resource", RESOURCES, ids=lambda resource: f"{resource.kind}.{resource.version}")
 @SLOW
 @given(data=st.data())
+@pytest.mark.deep
 def test_what_a_schema_describes_is_accepted_and_storing_it_again_changes_nothing(
     resource: ResourceVersion, data: st.DataObject
 ) -> None:

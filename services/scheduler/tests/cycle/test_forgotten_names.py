@@ -103,6 +103,7 @@ def test_layouts_of_devices_that_no_node_has_any_more_are_forgotten() -> None:
     assert layouts.of(2) == layouts.of(0)
 
 
+@pytest.mark.deep
 def test_times_of_reservations_that_are_gone_are_forgotten_although_they_expire_in_years() -> None:
     log = SmallLog()
     state = SchedulerState(frameworks())

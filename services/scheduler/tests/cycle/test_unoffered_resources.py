@@ -201,6 +201,7 @@ def _amounts(state: SchedulerState) -> dict[str, object]:
 
 @settings(max_examples=examples(60))
 @given(st.integers(0, 1 << 32))
+@pytest.mark.deep
 def test_decisions_and_sums_do_not_depend_on_when_a_resource_gets_its_column(seed: int) -> None:
     steps = _story(random.Random(seed))
     sparse, full = ReservingScheduler(SmallLog()), _EveryColumn(SmallLog())

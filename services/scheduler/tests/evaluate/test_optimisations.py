@@ -1,5 +1,6 @@
 """Optimisations are only that: whatever is switched off, the same stories end in the same facts and explanations."""
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.engine.decision import Optimisations
@@ -25,5 +26,6 @@ def test_equivalence_classes_change_no_outcome(seed: int) -> None:
 
 @settings(max_examples=examples(40))
 @given(SEEDS)
+@pytest.mark.deep
 def test_the_dynamic_index_changes_no_outcome(seed: int) -> None:
     same(play(seed), play(seed, optimisations=Optimisations(dynamic_index=False)))

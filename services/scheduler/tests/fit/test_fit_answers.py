@@ -253,6 +253,7 @@ def test_answer_is_what_the_scheduler_then_does(data: st.DataObject) -> None:
 
 @settings(max_examples=examples(50))
 @given(data=st.data())
+@pytest.mark.deep
 def test_fork_of_a_deciding_scheduler_answers_what_it_then_does(data: st.DataObject) -> None:
     log, sets = mixed_log(data), mixed_sets(data)
     scheduler = Scheduler(log)

@@ -434,6 +434,7 @@ def columns_of(state: SchedulerState) -> Mapping[str, object]:
 
 @settings(max_examples=examples(40))
 @given(st.integers(0, 1 << 32))
+@pytest.mark.deep
 def test_whatever_transformers_show_nothing_of_it_stays(seed: int) -> None:
     world = play(seed, kind=WithWild)
     again = SchedulerState(frameworks_with(Wild, built_in=["LoadAwareScheduling"]))

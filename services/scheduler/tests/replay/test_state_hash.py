@@ -9,6 +9,7 @@ from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.replay.state_hash import newest_fact, state_hash
 from koord_scheduler.shell.forking import in_fork_and_wait
+from support.depth import seeds
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod
 from support.scheduler.stories import play
 
@@ -45,7 +46,7 @@ def agree(state: SchedulerState, log: SmallLog, hashes: dict[int, str]) -> int:
     return compared
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12, few=3))
 def test_live_from_zero_and_from_a_snapshot_agree_wherever_all_facts_are_folded(seed: int) -> None:
     world = play(seed, kind=Hashing)
     scheduler = world.scheduler

@@ -110,6 +110,7 @@ def explanations_of(world: World) -> list[StoredEvent]:
     return stored
 
 
+@pytest.mark.deep
 def test_stories_of_which_every_decision_came_into_the_log_are_decided_the_same_but_for_a_rare_one() -> None:
     """All but one at most: when a node went while a placement was on its way, the log does not tell what came first."""
     told, differing = 0, 0

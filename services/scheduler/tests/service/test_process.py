@@ -136,6 +136,7 @@ async def test_two_deciding_at_once_never_overfill(nats_server: NatsServer) -> N
         assert len(await where(bus)) == PODS
 
 
+@pytest.mark.deep
 async def test_two_that_race_for_every_pod_place_each_once(nats_server: NatsServer) -> None:
     name = "sched-share"
     async with cluster(nats_server, name) as bus:
@@ -179,6 +180,7 @@ async def _nothing_is_left(ports: list[int]) -> bool:
     return not any(page["outbox"] or page["active"] or page["in_flight"] for page in pages)
 
 
+@pytest.mark.deep
 async def test_server_that_goes_and_comes_back_loses_nobody(fresh_nats_server: NatsServer) -> None:
     name = "sched-outage"
     async with cluster(fresh_nats_server, name) as bus:

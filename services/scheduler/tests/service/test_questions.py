@@ -37,6 +37,7 @@ async def fit(bus: Bus, request: FitRequest, *, seconds: float = 60.0) -> FitAns
     return await ask(bus.connection, bus.names, SCHEDULER_FIT, request, seconds=seconds)
 
 
+@pytest.mark.deep
 async def test_standby_answers_and_the_leader_does_after_its_end(nats_server: NatsServer) -> None:
     name = "fit-roles"
     async with cluster(nats_server, name) as bus:
@@ -82,6 +83,7 @@ async def test_killed_and_hanging_forks_disturb_nobody(nats_server: NatsServer) 
         assert await end(leader) == 0
 
 
+@pytest.mark.deep
 async def test_fork_ends_with_its_scheduler(nats_server: NatsServer) -> None:
     name = "fit-orphan"
     async with cluster(nats_server, name) as bus:
