@@ -138,6 +138,24 @@ def test_non_zero_request_fills_only_what_is_absent() -> None:
     assert pod_requests(pod(container(), container())) == {}
 
 
+@pytest.mark.parametrize(
+    ("requests", "overhead", "non_zero"),
+    [
+        ({"cpu": "4"}, {}, {"cpu": 4000, "memory": 3 * 209715200}),
+        ({"cpu": "4", "memory": "0"}, {}, {"cpu": 4000, "memory": 0}),
+        ({"memory": "2Gi"}, {"cpu": "50m"}, {"cpu": 50, "memory": 2**31}),
+        ({"hugepages-2Mi": "4Mi"}, {"memory": "1"}, {"cpu": 300, "memory": 1, "hugepages-2Mi": 4 * 2**20}),
+        ({"nvidia.com/gpu": "1"}, {}, {"cpu": 300, "memory": 3 * 209715200}),
+    ],
+)
+def test_pod_level_requests_leave_defaults_only_for_what_the_whole_pod_lacks(
+    requests: dict[str, str], overhead: dict[str, str], non_zero: dict[str, int]
+) -> None:
+    sidecar = container(restartPolicy="Always")
+    own = pod(container(), container(), initContainers=[sidecar], resources={"requests": requests}, overhead=overhead)
+    assert pod_requests_non_zero(own) == non_zero
+
+
 def test_many_small_requests_are_rounded_once() -> None:
     assert pod_requests(pod(*[container({"cpu": "100500u"})] * 4)) == {"cpu": 402}
 

@@ -46,9 +46,16 @@ def pod_requests_non_zero(pod: Pod) -> Amounts:
     """Return the total request of a pod, with defaults for containers without cpu or memory requests. The defaults are
     100 milli-cores and 200 MiB. An explicit 0 stays 0.
 
-    Source: scheduler-core spec, 5.1.
+    With pod-level requests, only a resource that `pod_requests` lacks gets the default, once for each container: what
+    the pod requests as a whole is known.
+
+    Source: scheduler-core spec, 5.1; `PodInfo.CalculateResource` of kube-scheduler 1.35.
     """
-    return _rounded(_total(pod, limits=False, defaults=_NON_ZERO))
+    defaults = _NON_ZERO
+    if pod.spec.resources is not None and any(map(_of_whole_pod, pod.spec.resources.requests)):
+        known = _total(pod, limits=False, defaults=_NO_DEFAULTS)
+        defaults = {name: amount for name, amount in _NON_ZERO.items() if name not in known}
+    return _rounded(_total(pod, limits=False, defaults=defaults))
 
 
 def pod_limits(pod: Pod) -> Amounts:
@@ -85,13 +92,18 @@ def _total(pod: Pod, *, limits: bool, defaults: dict[str, int]) -> dict[str, int
     if spec.resources is not None:
         own = spec.resources.limits if limits else spec.resources.requests
         for name, value in own.items():
-            if name in (CPU, MEMORY) or name.startswith("hugepages-"):
+            if _of_whole_pod(name):
                 total[name] = _nano(name, value)
     if spec.overhead:
         for name, value in spec.overhead.items():
             if not limits or total.get(name):
                 total[name] = total.get(name, 0) + _nano(name, value)
     return total
+
+
+def _of_whole_pod(name: str) -> bool:
+    """Whether a resource can be requested for the pod as a whole."""
+    return name in (CPU, MEMORY) or name.startswith("hugepages-")
 
 
 def _with_init_containers(
