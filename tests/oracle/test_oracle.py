@@ -32,15 +32,19 @@ def test_filters_and_scores_are_those_of_kube_scheduler(oracle: Oracle, first: i
     for seed in range(first, first + CASES_IN_A_TEST):
         reproduced = compare_seed(oracle, seed, tally)
         assert not reproduced, reproduced
-    assert tally.accepted > tally.verdicts * 0.1, "too few pods fit: the comparison says little"
+    assert tally.accepted > tally.verdicts * 0.3, "too few pods fit: the comparison says little"
 
 
 def test_a_plugin_that_forgets_its_rule_is_found_with_a_small_case(
     oracle: Oracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("filter", "row_filter"):
-        monkeypatch.setattr(NodePorts, name, lambda *_: None)
+        monkeypatch.setattr(NodePorts, name, _accepts_all)
     found = (compare_seed(oracle, seed, Tally()) for seed in range(100))
     case = json.loads(next(reproduced for reproduced in found if reproduced))["case"]
     assert len(case["nodes"]) == 1
     assert len(json.dumps(case)) < 1000
+
+
+def _accepts_all(*_: object) -> None:
+    return None

@@ -80,7 +80,9 @@ def differences(tried: Tried, ours: Judged) -> Iterator[Difference]:
 def _refusals(tried: Tried, ours: Judged) -> Iterator[str]:
     for node, plugins in ours.refused.items():
         expected = set(tried.refused.get(node, {}))
-        if plugins != expected:
-            yield f"{node}: {sorted(expected)} of kube-scheduler refuse it, of ours {sorted(plugins)}"
-        elif (node in ours.feasible) == bool(expected):
+        for plugin in sorted(expected - plugins):
+            yield f"{node}: only {plugin} of kube-scheduler refuses it, not ours"
+        for plugin in sorted(plugins - expected):
+            yield f"{node}: only our {plugin} refuses it, not kube-scheduler's"
+        if plugins == expected and (node in ours.feasible) == bool(expected):
             yield f"{node}: feasible for our engine: {node in ours.feasible}, for our plugins: {not plugins}"

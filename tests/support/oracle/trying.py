@@ -1,11 +1,12 @@
 """Asks the oracle and our scheduler about the same cases, and counts."""
 
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 
 from support.oracle.differences import differences
-from support.oracle.drawing import Drawing
+from support.oracle.drawing.cases import case as case_of
 from support.oracle.ours import judge, scheduler_of
 from support.oracle.program import Document, Oracle
 from support.oracle.shrinking import shrunk
@@ -61,13 +62,19 @@ def compare_seed(oracle: Oracle, seed: int, tally: Tally) -> str:
     """Add the case of a seed to a tally. Returns JSON that reproduces its differences, with a case as small as it gets;
     "" if there are none.
     """
-    before, case = len(tally.differences), Drawing(seed).case()
+    before, case = len(tally.differences), case_of(seed)
     compare(oracle, case, tally)
     found = tally.differences[before:]
     if not found:
         return ""
-    case = shrunk(case, lambda smaller: bool(_differences(oracle, smaller)))
+    kind = _kind(found[0])
+    case = shrunk(case, lambda smaller: kind in map(_kind, _differences(oracle, smaller)))
     return json.dumps({"seed": seed, "differences": found, "smallest": _differences(oracle, case), "case": case})
+
+
+def _kind(difference: str) -> str:
+    """A difference without names of pods and nodes, and amounts."""
+    return re.sub(r"\b[pnr]?\d+\b", "", difference)
 
 
 def _differences(oracle: Oracle, case: Document) -> list[str]:
