@@ -6,20 +6,17 @@ from typing import Any
 import msgspec
 import pytest
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.controller_names import WORKLOAD
 from koord_manager.domain.controllers.standalone.workload_replicas import reconcile_workload
 from koord_manager.domain.documents.admitting import pod_document
-from koord_manager.domain.documents.apply import Target, decide_apply, decide_delete
+from koord_manager.domain.documents.apply import Target, decide_delete
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft
 from koordcore.events.objects import ConfigRejected, NodeSpecAdded, PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.events.pod import PlacementExplanation, PodPlaced
-from koordcore.protocol.manifests import InvalidManifest, read_documents, shape_manifest
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import PodSpecState
 from support.histories.objects import node, pod
 from support.histories.recording import Recorder, stored
-
-NOW = "2026-01-01T00:00:00.000000Z"
+from support.manager.applying import NOW, Cluster
 
 POD = """
 apiVersion: v1
@@ -41,37 +38,6 @@ kind: PriorityClass
 metadata: {name: koord-prod}
 value: 9000
 """
-
-
-class Cluster:
-    """A view that folds what it decides."""
-
-    def __init__(self) -> None:
-        self.view = ManagerView()
-        self.uids = iter(f"uid-{number}" for number in range(1000))
-        self.last: list[Draft] = []
-
-    def apply(self, text: str) -> str:
-        (document,) = read_documents(text.encode())
-        applied = decide_apply(self.view, shape_manifest(document), new_uid=next(self.uids), now=NOW)
-        self.fold(applied.drafts)
-        return applied.action
-
-    def workloads(self) -> list[str]:
-        """Return the uids of the queued workloads, which stay queued."""
-        uids = sorted(self.view.queue.take(WORKLOAD))
-        self.view.queue.add_all(WORKLOAD, uids)
-        return uids
-
-    def fold(self, drafts: list[Draft]) -> None:
-        self.last = drafts
-        for draft in drafts:
-            self.view.fold(stored(self.view.state.position + 1, draft))
-
-    def refusal(self, text: str) -> str:
-        with pytest.raises(InvalidManifest) as caught:
-            self.apply(text)
-        return str(caught.value)
 
 
 @pytest.fixture

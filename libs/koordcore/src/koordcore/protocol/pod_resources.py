@@ -72,6 +72,11 @@ def pod_requests_nano(pod: Pod) -> dict[str, int]:
     return _total(pod, limits=False, defaults=_NO_DEFAULTS)
 
 
+def pod_limits_nano(pod: Pod) -> dict[str, int]:
+    """Return resource -> total limit of a pod in nano-units, unrounded. The formula is that of `pod_limits`."""
+    return _total(pod, limits=True, defaults=_NO_DEFAULTS)
+
+
 def is_sidecar(container: Container) -> bool:
     """Return whether an init container is a sidecar (restart policy Always), which keeps running."""
     return container.restart_policy == _ALWAYS

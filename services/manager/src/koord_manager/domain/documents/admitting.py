@@ -1,10 +1,10 @@
 """Run admission for `koord apply`.
 
-Pods of manifests and of workloads go through `created_pod`. As the API server does, it sets the priority of the class
-before admission, and checks the rules of the kind after it.
+Pods of manifests and of workloads go through `created_pod`. As the API server does, it sets defaults and the priority
+of the class before admission, sets the defaults again in what admission changed, and checks the rules of the kind last.
 
 Source:
-    manager spec, 8 to 13
+    manager spec, 8 to 13; reality spec, 1
 """
 
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.protocol import keys
 from koordcore.protocol.manifests import InvalidManifest, check_manifest, shape_manifest
 from koordcore.protocol.objects import ObjectMeta, Pod, PodSpec
+from koordcore.protocol.pod_defaults import with_pod_defaults
 from koordcore.protocol.qos import kube_qos
 from koordcore.values.invalid import InvalidInput
 
@@ -55,7 +56,7 @@ class AdmissionRefused(InvalidManifest):
 class CreatedPod(NamedTuple):
     pod: Pod  # The pod as it enters the log
     steps: tuple[str, ...]  # Names of the steps of admission that changed it
-    given: dict[str, Any]  # The document before the steps, with the priority of its class
+    given: dict[str, Any]  # The document before the steps, with defaults and the priority of its class
     made: dict[str, Any]  # The document after the steps
     # Fact with the new usage of the pod's quota, to be appended together with the pod; None if no quota is charged.
     quota: Draft | None
@@ -88,12 +89,14 @@ def created_pod(
 
     Source: manager spec, 8 to 10.
     """
-    prepared = with_priority_of_class(view, document)
+    prepared = with_priority_of_class(view, with_pod_defaults(document))
     request = Request(uid=uid, operation=Operation.CREATE, resource="pods", namespace=namespace, object=prepared)
     decision = mutate(request, surroundings(request, view.admission, options))
     if not decision.allowed:
         raise AdmissionRefused(decision.violations)
-    manifest = shape_manifest(decision.object)
+    changed = decision.object or prepared
+    made = changed if changed is prepared else with_pod_defaults(changed)
+    manifest = shape_manifest(made)
     pod = cast("Pod", manifest.object)
     pod.metadata.namespace = namespace
     check_manifest(manifest)
@@ -105,7 +108,7 @@ def created_pod(
     pod.status.qos_class = kube_qos(pod)
     judge_pod(view, pod, None, options)
     quota = quota_account(view, pod, None, options, accounts)
-    return CreatedPod(pod, decision.steps, prepared, decision.object or prepared, quota)
+    return CreatedPod(pod, decision.steps, prepared, made, quota)
 
 
 def judge_pod(view: ManagerView, pod: Pod, old: Pod | None, options: Options) -> None:
@@ -161,19 +164,28 @@ def quota_account(
 
 
 def with_priority_of_class(view: ManagerView, document: dict[str, Any]) -> dict[str, Any]:
-    """Return the document of a pod with the priority of its PriorityClass, as the API server sets it before webhooks.
+    """Return the document of a new pod with the priority of its class, as the API server sets it before webhooks.
 
-    A document without `priorityClassName` is returned itself.
+    A document without `priorityClassName` gets the default class of the cluster. If there is none, the document is
+    returned itself.
 
     Raises:
         InvalidManifest: The class is unknown, or the document's priority differs from that of the class.
+
+    Source: Kubernetes, admission plugin Priority; reality spec, 1.3.
     """
     written: object = document.get("spec")
-    if not isinstance(written, dict) or not cast("dict[str, Any]", written).get("priorityClassName"):
+    if not isinstance(written, dict):
         return document
-    typed = cast("Pod", shape_manifest(document).object)
+    spec = cast("dict[str, Any]", written)
+    if not spec.get("priorityClassName"):
+        default = view.admission.default_priority_class()
+        if default is None:
+            return document
+        spec = {**spec, "priorityClassName": default.metadata.name}
+    typed = cast("Pod", shape_manifest({**document, "spec": spec}).object)
     resolve_priority(view, typed.spec)
-    spec = {**document["spec"], "priority": typed.spec.priority}
+    spec = {**spec, "priority": typed.spec.priority}
     if typed.spec.preemption_policy:
         spec["preemptionPolicy"] = typed.spec.preemption_policy
     return {**document, "spec": spec}

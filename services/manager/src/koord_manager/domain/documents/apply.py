@@ -12,13 +12,14 @@ Source:
 
 import hashlib
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 from koordcore.events import objects
 from koordcore.events.envelope import AggregateRef, Draft, name_token, namespaced_token
 from koordcore.protocol import objects as kube
-from koordcore.protocol.manifests import CustomObject, InvalidManifest, Manifest, check_manifest
+from koordcore.protocol.manifests import CustomObject, InvalidManifest, Manifest, check_manifest, shape_manifest
+from koordcore.protocol.pod_defaults import with_pod_defaults
 from koordcore.state.aggregates import NamespaceState, PodState, PriorityClassState
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
@@ -122,17 +123,23 @@ def _apply_pod(
     if kept == digest:
         return Applied("unchanged", uid, [])
     is_shown = kept is not None and pod.metadata.annotations.get(APPLIED_DIGEST) == kept
+    defaulted = with_pod_defaults(document)
+    if defaulted is not document:
+        pod = cast("kube.Pod", shape_manifest(defaulted).object)
     if kept is not None and not is_shown:
         # what admission made of the new manifest is compared with what it made of the old one
-        pod = admitting.created_pod(
+        created = admitting.created_pod(
             view, document, namespace=namespace, uid=uid, now=now, options=_uncounted(options)
-        ).pod
+        )
+        pod = created.pod
+        if pod.spec.priority_class_name == _default_class(view, document):
+            pod.spec.priority_class_name, pod.spec.priority, pod.spec.preemption_policy = "", None, None
         pod.metadata.annotations[APPLIED_DIGEST] = digest
     check_manifest(manifest._replace(object=pod))
     admitting.keep_identity(pod.metadata, old.metadata, uid, now)
     pod.metadata.owner_references = old.metadata.owner_references
     pod.spec.scheduler_name = pod.spec.scheduler_name or old.spec.scheduler_name
-    admitting.resolve_priority(view, pod.spec)
+    _keep_priority(view, pod.spec, old.spec)
     pod.status = old.status
     node = old.spec.node_name or _node_of(view, uid)
     was = msgspec.structs.replace(old.spec, node_name=node) if pod.spec.node_name else old.spec
@@ -146,6 +153,27 @@ def _apply_pod(
     account = admitting.quota_account(view, pod, old, options)
     drafts = [Draft(AggregateRef("podspec", uid), objects.PodSpecChanged(object=pod), state.seq)]
     return Applied("configured", uid, [*drafts, account] if account else drafts)
+
+
+def _keep_priority(view: ManagerView, new: kube.PodSpec, old: kube.PodSpec) -> None:
+    """Complete the priority of a changed pod in its spec, in place. What the manifest leaves out stays as stored.
+
+    So a pod keeps the class that was the default when it was created.
+
+    Source: Kubernetes, admission plugin Priority (update).
+    """
+    new.priority_class_name = new.priority_class_name or old.priority_class_name
+    if new.priority_class_name == old.priority_class_name:
+        new.priority = old.priority if new.priority is None else new.priority
+        new.preemption_policy = new.preemption_policy or old.preemption_policy
+    else:
+        admitting.resolve_priority(view, new)
+
+
+def _default_class(view: ManagerView, document: dict[str, Any]) -> str | None:
+    """Return the name of the class that admission gives to a pod without a class; None if the document names one."""
+    default = view.admission.default_priority_class()
+    return None if default is None or seen(document, "spec").get("priorityClassName") else default.metadata.name
 
 
 def _node_of(view: ManagerView, uid: str) -> str:
@@ -219,6 +247,10 @@ def _apply_priority_class(view: ManagerView, priority_class: kube.PriorityClass,
     admitting.keep_identity(priority_class.metadata, old.metadata if old else None, "", now)
     if old is not None and old.value != priority_class.value:
         raise InvalidManifest([InvalidInput(f"unchanged ({old.value})", priority_class.value, "value")])
+    default = view.admission.default_priority_class()
+    if priority_class.global_default and default is not None and default.metadata.name != priority_class.metadata.name:
+        rule = f"false: {default.metadata.name} is the default class of this cluster already"
+        raise InvalidManifest([InvalidInput(rule, True, "globalDefault")])
     ref = AggregateRef("priorityclass", token)
     event = objects.PriorityClassObserved(object=priority_class)
     return _observed(view, ref, event, existed=old is not None, same=old == priority_class)

@@ -3,7 +3,7 @@
 The log keeps only a part of a pod template. So a manifest that changes only the other part is unchanged.
 
 Source:
-    protocol spec, 9; manager spec, 8.4, 13
+    protocol spec, 9; manager spec, 8.4, 13; reality spec, 1
 """
 
 from typing import Any, cast
@@ -26,6 +26,7 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.admitting import AdmissionRefused, Applied
 from koord_manager.domain.documents.merging import last_applied, three_way
 from koord_manager.domain.documents.merging import merged as merge_patched
+from koord_manager.domain.documents.template_defaults import with_template_defaults, without_template_defaults
 
 _OURS = ("uid", "creationTimestamp", "generation", "resourceVersion", "managedFields", "deletionTimestamp")
 """Metadata that users cannot set."""
@@ -44,19 +45,23 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
     written = _as_written(custom.document, resource)
     manifest, fault = with_recorded_templates(resource.plural, written)
     warnings = () if fault is None else (f"{fault.sentence()}: nothing of this template is kept",)
-    merged = written if old is None else three_way(old, last_applied(_annotations(old)), manifest)
+    if old is None:
+        merged = written
+    else:
+        last = last_applied(_annotations(old))
+        merged = three_way(without_template_defaults(resource.plural, old, last), last, manifest)
     request = Request(
         uid=new_uid if old is None else str(_metadata(old).get("uid") or meta.name),
         operation=Operation.CREATE if old is None else Operation.UPDATE,
         resource=resource.plural,
         namespace=meta.namespace,
         name=meta.name,
-        object=_stored(resource, merged),
+        object=_stored(resource, with_template_defaults(resource.plural, merged)),
         old_object=old,
     )
     document, decision = _admitted(view, resource, request, options)
     uid = new_uid if old is None else str(_metadata(old).get("uid") or "")
-    document = with_recorded_templates(resource.plural, document).document
+    document = with_template_defaults(resource.plural, with_recorded_templates(resource.plural, document).document)
     document = _with_identity(document, old, manifest, uid=uid, now=now)
     if document == old:
         return Applied("unchanged", uid, [], warnings=warnings)
@@ -92,7 +97,7 @@ def patch_custom(view: ManagerView, change: PatchObject, *, new_uid: str, option
         resource=resource.plural,
         namespace=change.namespace,
         name=change.name,
-        object=_stored(resource, merge_patched(old, change.patch)),
+        object=_stored(resource, with_template_defaults(resource.plural, merge_patched(old, change.patch))),
         old_object=old,
     )
     document, decision = _admitted(view, resource, request, options)

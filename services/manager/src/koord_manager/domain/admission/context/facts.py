@@ -195,6 +195,16 @@ class Facts:
     def priority_class(self, name: str) -> PriorityClass | None:
         return self._priority_classes.get(name)
 
+    def default_priority_class(self) -> PriorityClass | None:
+        """Return the class of pods that name none, or None if no class is a default.
+
+        Of several, the one with the lowest value is returned, and of equal values the first by name.
+
+        Source: Kubernetes, admission plugin Priority.
+        """
+        defaults = [found for found in self._priority_classes.values() if found.global_default]
+        return min(defaults, key=lambda found: (found.value, found.metadata.name), default=None)
+
     def quota_profile_of_tree(self, tree_id: str) -> QuotaProfile | None:
         """Return the profile of a quota tree, or None if no profile has a label with its id.
 

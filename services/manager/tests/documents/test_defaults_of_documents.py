@@ -1,0 +1,139 @@
+"""Pods of documents get what an API server would set in them, before admission and after it."""
+
+import json
+from typing import Any
+
+import pytest
+from koord_manager.domain.controllers.standalone.workload_replicas import reconcile_workload
+from koordcore.events.objects import PodSpecAdded
+from koordcore.protocol.pod_resources import pod_requests
+from koordcore.protocol.reservations import reservation_from_json, reserve_pod
+from support.manager.applying import NOW, Cluster
+
+Json = dict[str, Any]
+GPU = {"limits": {"nvidia.com/gpu": "1"}}
+
+
+def container(resources: Json | None = None, **fields: Any) -> Json:
+    return {"name": "main", "image": "nginx", "resources": resources or {}, **fields}
+
+
+def pod(name: str, resources: Json | None = None, labels: Json | None = None, **spec: Any) -> str:
+    metadata = {"name": name, "labels": labels or {}}
+    spec = {"containers": [container(resources)], **spec}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+
+def priority_class(name: str, value: int, *, default: bool) -> str:
+    named = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+    return json.dumps({**named, "value": value, "globalDefault": default, "preemptionPolicy": "Never"})
+
+
+def reservation(resources: Json) -> str:
+    spec = {"template": {"spec": {"containers": [container(resources)]}}, "owners": [{"object": {"name": "web"}}]}
+    named = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Reservation", "metadata": {"name": "r"}}
+    return json.dumps({**named, "spec": {**spec, "ttl": "1h"}})
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+def test_a_pod_requests_what_it_limits_and_is_unchanged_when_it_is_applied_again(cluster: Cluster) -> None:
+    written = pod("web", {"limits": {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": 1}})
+
+    assert cluster.apply(written) == "created"
+    assert pod_requests(cluster.pod("web")) == {"cpu": 2000, "memory": 1 << 30, "nvidia.com/gpu": 1}
+    assert cluster.pod("web").status.qos_class == "Guaranteed"
+    assert cluster.apply(written) == "unchanged"
+    assert "spec.containers: must be unchanged" in cluster.refusal(written.replace('"2"', '"3"'))
+
+
+def test_pods_of_a_workload_request_what_its_template_limits(cluster: Cluster) -> None:
+    document = json.loads(pod("web", GPU))
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}}
+    cluster.apply(json.dumps({**deployment, "spec": {"replicas": 1, "template": {"spec": document["spec"]}}}))
+    (uid,) = cluster.workloads()
+    steps = reconcile_workload(cluster.view, uid, now=NOW, limit=1)
+
+    created = steps[0][0].event
+    assert isinstance(created, PodSpecAdded)
+    assert pod_requests(created.object) == {"nvidia.com/gpu": 1}
+
+
+def test_admission_sees_the_requests_that_follow_from_limits(cluster: Cluster) -> None:
+    lsr = {"koordinator.sh/qosClass": "LSR"}
+    batch = {"limits": {"kubernetes.io/batch-cpu": "1k"}}
+    cluster.apply(priority_class("koord-prod", 9000, default=False))
+
+    assert cluster.apply(pod("web", {"limits": {"cpu": "2"}}, lsr, priorityClassName="koord-prod")) == "created"
+    assert "batch-needs-be" in cluster.refusal(pod("batch", batch))
+
+
+def test_what_admission_limits_is_requested_too(cluster: Cluster) -> None:
+    patch = {"spec": {"containers": [container(GPU)]}}
+    profile = {"apiVersion": "config.koordinator.sh/v1alpha1", "kind": "ClusterColocationProfile"}
+    spec = {"selector": {"matchLabels": {"app": "web"}}, "patch": patch}
+    cluster.apply(json.dumps({**profile, "metadata": {"name": "p"}, "spec": spec}))
+    cluster.apply(pod("web", labels={"app": "web"}))
+
+    assert pod_requests(cluster.pod("web")) == {"nvidia.com/gpu": 1}
+
+
+def test_a_reservation_reserves_what_its_template_limits(cluster: Cluster) -> None:
+    def reserved() -> dict[str, int]:
+        return pod_requests(reserve_pod(reservation_from_json(cluster.custom("reservations", "r"))))
+
+    assert cluster.apply(reservation(GPU)) == "created"
+    assert reserved() == {"nvidia.com/gpu": 1}
+    assert cluster.apply(reservation(GPU)) == "unchanged"
+    assert cluster.apply(reservation({"limits": {"nvidia.com/gpu": "2", "cpu": "1"}})) == "configured"
+    assert reserved() == {"nvidia.com/gpu": 2, "cpu": 1000}
+
+
+def test_the_template_of_a_migration_gets_the_defaults(cluster: Cluster) -> None:
+    named = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "PodMigrationJob", "metadata": {"name": "j"}}
+    template = json.loads(reservation(GPU))
+    spec = {"podRef": {"namespace": "default", "name": "web"}, "reservationOptions": {"template": template}}
+    cluster.apply(json.dumps({**named, "spec": spec}))
+
+    stored = cluster.custom("podmigrationjobs", "j")["spec"]["reservationOptions"]["template"]
+    assert pod_requests(reserve_pod(reservation_from_json(stored))) == {"nvidia.com/gpu": 1}
+
+
+def test_a_pod_on_the_network_of_the_host_takes_ports_of_the_host(cluster: Cluster) -> None:
+    cluster.apply(pod("web", containers=[container(ports=[{"containerPort": 80}])], hostNetwork=True))
+
+    assert cluster.pod("web").spec.containers[0].ports[0].host_port == 80
+
+
+def test_a_pod_without_a_class_has_the_default_class(cluster: Cluster) -> None:
+    cluster.apply(pod("early"))
+    cluster.apply(priority_class("standard", 100, default=True))
+    cluster.apply(pod("late"))
+
+    late = cluster.pod("late").spec
+    assert (late.priority_class_name, late.priority, late.preemption_policy) == ("standard", 100, "Never")
+    assert cluster.pod("early").spec.priority is None
+    assert (cluster.apply(pod("early")), cluster.apply(pod("late"))) == ("unchanged", "unchanged")
+    assert cluster.refusal(pod("other", priority=5)).startswith("spec.priority: must be absent or 100")
+
+
+def test_a_pod_keeps_the_class_that_was_the_default_when_it_was_created(cluster: Cluster) -> None:
+    cluster.apply(priority_class("standard", 100, default=True))
+    cluster.apply(pod("web"))
+    cluster.apply(priority_class("standard", 100, default=False))
+    cluster.apply(priority_class("better", 200, default=True))
+
+    assert cluster.apply(pod("web", labels={"tier": "front"})) == "configured"
+    assert cluster.pod("web").spec.priority == 100
+    assert "spec.priorityClassName: must be unchanged" in cluster.refusal(pod("web", priorityClassName="better"))
+
+
+def test_a_cluster_has_one_default_class(cluster: Cluster) -> None:
+    cluster.apply(priority_class("standard", 100, default=True))
+    cluster.apply(priority_class("other", 200, default=False))
+
+    assert cluster.refusal(priority_class("other", 200, default=True)).startswith("globalDefault: must be false")
+    assert cluster.apply(priority_class("standard", 100, default=True)) == "unchanged"
