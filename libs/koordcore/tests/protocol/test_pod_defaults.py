@@ -82,21 +82,21 @@ def test_ports_of_a_pod_on_the_network_of_the_host_are_ports_of_the_host() -> No
     assert found["initContainers"][0]["ports"] == [{"containerPort": 99, "hostPort": 99}]
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        pod(container({"cpu": "1"}, {"cpu": "1"})),
-        pod(container({"cpu": "1"}), resources={"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}),
-        pod(container(), resources={}),
-        pod(container(limits={}), hostNetwork=True),
-        {"spec": None},
-        {"spec": []},
-        {},
-        pod(container(), resources={"limits": {"cpu": "banana"}, "requests": {"cpu": "x"}}),
-        {"spec": {"containers": "main", "initContainers": None, "hostNetwork": "yes", "resources": 3}},
-        {"spec": {"containers": [1, None, {"resources": []}, {"resources": {"limits": ["cpu"]}}, {"ports": {}}]}},
-    ],
-)
+COMPLETE: list[Json] = [
+    pod(container({"cpu": "1"}, {"cpu": "1"})),
+    pod(container({"cpu": "1"}), resources={"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}),
+    pod(container(), resources={}),
+    pod(container(limits={}), hostNetwork=True),
+    {"spec": None},
+    {"spec": []},
+    {},
+    pod(container(), resources={"limits": {"cpu": "banana"}, "requests": {"cpu": "x"}}),
+    {"spec": {"containers": "main", "initContainers": None, "hostNetwork": "yes", "resources": 3}},
+    {"spec": {"containers": [1, None, {"resources": []}, {"resources": {"limits": ["cpu"]}}, {"ports": {}}]}},
+]
+
+
+@pytest.mark.parametrize("document", COMPLETE)
 def test_a_pod_with_all_defaults_or_of_a_wrong_shape_is_returned_itself(document: Json) -> None:
     assert with_pod_defaults(document) is document
 

@@ -57,6 +57,18 @@ def test_without_amounts_the_reservation_holds_what_the_template_requests() -> N
     assert pod_requests(reserve_pod(reservation_from_json(document))) == {"cpu": 1000, "memory": 2 << 30}
 
 
+def test_a_resource_that_is_only_limited_is_reserved_too() -> None:
+    resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "2", "nvidia.com/gpu": "1"}}
+    template = {"spec": {"containers": [{"name": "main", "image": "nginx", "resources": resources}]}}
+    workload = {**DEPLOYMENT, "spec": {"template": template, "selector": {"matchLabels": {"app": "web"}}}}
+
+    cases: list[tuple[dict[str, str], int]] = [({}, 1000), ({"cpu": "4"}, 4000)]
+    for amounts, cpu in cases:
+        (document,) = reservations_for(workload, wanted(1, **amounts))
+        assert pod_requests(reserve_pod(reservation_from_json(document))) == {"cpu": cpu, "nvidia.com/gpu": 1}
+        assert not Linter(Options()).judge([document])[0].violations
+
+
 def test_a_reservation_for_a_pod_is_for_this_pod_alone() -> None:
     pod = {"kind": "Pod", "metadata": {"name": "db-0"}, "spec": {"containers": [{"name": "main"}]}}
 

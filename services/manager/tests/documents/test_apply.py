@@ -74,6 +74,21 @@ def test_a_changed_label_is_a_change_and_a_changed_request_is_refused(cluster: C
     assert "spec.containers: must be unchanged" in cluster.refusal(POD.replace("500m", "600m"))
 
 
+def test_gates_are_removed_one_by_one_and_the_pod_becomes_stricter_meanwhile(cluster: Cluster) -> None:
+    def gated(*names: str, **spec: Any) -> str:
+        containers = [{"name": "main", "image": "nginx", "resources": {"limits": {"cpu": "1"}}}]
+        gates = [{"name": name} for name in names]
+        spec = {"containers": containers, "schedulingGates": gates, **spec}
+        return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "gated"}, "spec": spec})
+
+    cluster.apply(gated("kueue.x-k8s.io/admission", "quota"))
+    assert cluster.apply(gated("quota", nodeSelector={"zone": "a"})) == "configured"
+    assert "spec.schedulingGates: must be some of" in cluster.refusal(gated("quota", "new", nodeSelector={"zone": "a"}))
+    assert cluster.apply(gated(nodeSelector={"zone": "a"})) == "configured"
+    assert cluster.pod("gated").spec.scheduling_gates == []
+    assert "spec.nodeSelector: must be unchanged" in cluster.refusal(gated(nodeSelector={"zone": "a", "disk": "ssd"}))
+
+
 def shown(cluster: Cluster, node: str) -> dict[str, Any]:
     """The pod as `koord get` shows it once it is placed."""
     found = cluster.view.pod("default", "web")

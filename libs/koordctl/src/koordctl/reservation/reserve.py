@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, NamedTuple, cast
 
 import typer
 from koordcore.protocol import keys
+from koordcore.protocol.pod_defaults import with_pod_defaults
 from koordcore.requests.fit import FitRequest
 from koordcore.values.invalid import InvalidInput
 
@@ -53,7 +54,7 @@ def reservations_for(workload: Mapping[str, Any], wanted: Wanted) -> Iterator[di
     meta, spec = _object(workload, "metadata"), _object(workload, "spec")
     namespace = str(meta.get("namespace") or "default")
     is_pod = workload.get("kind") == "Pod"
-    template = workload if is_pod else _object(spec, "template")
+    template = with_pod_defaults(dict(workload) if is_pod else _object(spec, "template"))
     if not template:
         raise InvalidInput("an object with a pod template", workload.get("kind"), "spec.template")
     selector = _object(spec, "selector") or {"matchLabels": _object(_object(template, "metadata"), "labels")}
@@ -84,8 +85,10 @@ def _template(template: Mapping[str, Any], namespace: str, amounts: Mapping[str,
     written = cast("list[dict[str, Any]]", spec.get("containers") or [])
     containers = [{"name": each["name"], "resources": each["resources"]} for each in written if each.get("resources")]
     if amounts:
-        own = _object(_object(written[0], "resources"), "requests") if len(written) == 1 else {}
-        containers = [{"name": _CONTAINER, "resources": {"requests": {**own, **amounts}}}]
+        own = _object(written[0], "resources") if len(written) == 1 else {}
+        requests = {**_object(own, "requests"), **amounts}
+        limits = {name: limit for name, limit in _object(own, "limits").items() if name not in amounts}
+        containers = [{"name": _CONTAINER, "resources": {"requests": requests, "limits": limits}}]
     if not containers:
         raise InvalidInput("given, because the template requests nothing", None, "--cpu or --memory")
     metadata: dict[str, Any] = {"namespace": namespace}

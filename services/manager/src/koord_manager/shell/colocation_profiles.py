@@ -14,7 +14,7 @@ import msgspec
 from koordcore.events.envelope import AggregateRef, Draft, Origin
 from koordcore.events.objects import PodSpecChanged
 from koordcore.ports.eventlog import Appended, Conflict, Full, Unavailable, Unsendable
-from koordcore.protocol.manifests import InvalidManifest
+from koordcore.protocol.manifests import InvalidManifest, check_update
 from koordcore.protocol.objects import Pod, pod_from_json
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
@@ -30,7 +30,6 @@ from koord_manager.domain.controllers.colocation_profiles import (
     waiting_pods,
 )
 from koord_manager.domain.documents.admitting import pod_document
-from koord_manager.domain.documents.apply import refuse_immutable_changes
 from koord_manager.shell.appender import Decision, NotAppended, append_each
 from koord_manager.shell.context import ManagerContext, reached, reason_not_to_decide
 from koord_manager.shell.gateway.api import ApiResponse, Unreachable
@@ -189,7 +188,7 @@ async def _change(
         return 0
     changed = pod_from_json(after)
     try:
-        refuse_immutable_changes(changed.spec, present.spec)
+        check_update(changed.spec, present.spec)
     except InvalidManifest as refused:
         raise NotPatched(str(refused)) from refused
     draft = Draft(AggregateRef("podspec", uid), PodSpecChanged(object=changed), spec[1].seq)

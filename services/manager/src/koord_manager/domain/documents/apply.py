@@ -18,7 +18,14 @@ import msgspec
 from koordcore.events import objects
 from koordcore.events.envelope import AggregateRef, Draft, name_token, namespaced_token
 from koordcore.protocol import objects as kube
-from koordcore.protocol.manifests import CustomObject, InvalidManifest, Manifest, check_manifest, shape_manifest
+from koordcore.protocol.manifests import (
+    CustomObject,
+    InvalidManifest,
+    Manifest,
+    check_manifest,
+    check_update,
+    shape_manifest,
+)
 from koordcore.protocol.pod_defaults import with_pod_defaults
 from koordcore.state.aggregates import NamespaceState, PodState, PriorityClassState
 from koordcore.values import codec
@@ -143,7 +150,7 @@ def _apply_pod(
     pod.status = old.status
     node = old.spec.node_name or _node_of(view, uid)
     was = msgspec.structs.replace(old.spec, node_name=node) if pod.spec.node_name else old.spec
-    refuse_immutable_changes(pod.spec, was)
+    check_update(pod.spec, was)
     pod.spec.node_name = old.spec.node_name  # where it was placed is the scheduler's fact
     admitting.judge_pod(view, pod, old, options)
     if pod == old:
@@ -192,30 +199,6 @@ def _without_last_applied(document: dict[str, Any]) -> dict[str, Any]:
         return document
     kept = {key: value for key, value in annotations.items() if key != LAST_APPLIED}
     return {**document, "metadata": {**seen(document, "metadata"), "annotations": kept}}
-
-
-def refuse_immutable_changes(new: kube.PodSpec, old: kube.PodSpec) -> None:
-    """Check that an update of a pod changes only fields that Kubernetes allows: images, and added tolerations.
-
-    Raises:
-        InvalidManifest: Another field of the spec changed.
-    """
-    violations: list[InvalidInput] = []
-    for field in msgspec.structs.fields(kube.PodSpec):
-        before, after = getattr(old, field.name), getattr(new, field.name)
-        if field.name in ("containers", "init_containers"):
-            before = [msgspec.structs.replace(item, image="") for item in before]
-            after = [msgspec.structs.replace(item, image="") for item in after]
-        elif field.name == "tolerations":
-            missing = [toleration for toleration in before if toleration not in after]
-            if missing:
-                violations.append(InvalidInput("a superset of the present ones", after, "spec.tolerations"))
-            continue
-        if before != after:
-            rule = f"unchanged ({msgspec.to_builtins(before)!r}); delete the pod to change it"
-            violations.append(InvalidInput(rule, msgspec.to_builtins(after), f"spec.{field.encode_name}"))
-    if violations:
-        raise InvalidManifest(violations)
 
 
 def _apply_workload(view: ManagerView, workload: kube.Workload, new_uid: str, now: str, options: Options) -> Applied:

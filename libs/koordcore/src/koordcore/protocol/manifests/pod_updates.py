@@ -1,0 +1,119 @@
+"""Rules of the Kubernetes API for changes of a stored pod's spec; each violation has field, rule and value.
+
+A user may change images, add tolerations, and remove scheduling gates. As long as a pod is gated, what it demands of
+nodes may become stricter.
+
+Source: reality spec, 1.5; Kubernetes, ValidatePodUpdate; KEP-3521, KEP-3838.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from koordcore.protocol import objects as kube
+from koordcore.protocol.manifests.reader import InvalidManifest
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+Violations = Iterator[InvalidInput]
+
+_TERMS = "requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+
+
+def check_update(new: kube.PodSpec, old: kube.PodSpec) -> None:
+    """Check a change of the spec of a stored pod.
+
+    Raises:
+        InvalidManifest: The API does not allow the change. The error has every violation.
+    """
+    violations = list(_violations(new, old))
+    if violations:
+        raise InvalidManifest(violations)
+
+
+def _violations(new: kube.PodSpec, old: kube.PodSpec) -> Violations:
+    yield from _gates(new.scheduling_gates, old.scheduling_gates)
+    yield from _tolerations(new.tolerations, old.tolerations)
+    new = msgspec.structs.replace(
+        new,
+        scheduling_gates=old.scheduling_gates,
+        tolerations=old.tolerations,
+        containers=_with_images(new.containers, old.containers),
+        init_containers=_with_images(new.init_containers, old.init_containers),
+    )
+    if (old.termination_grace_period_seconds or 0) < 0 and new.termination_grace_period_seconds == 1:
+        new.termination_grace_period_seconds = old.termination_grace_period_seconds
+    if old.scheduling_gates:
+        yield from _stricter_selector(new, old)
+        yield from _stricter_affinity(new, old)
+        new = msgspec.structs.replace(new, node_selector=old.node_selector, affinity=_with_node_affinity(new, old))
+    for field in msgspec.structs.fields(kube.PodSpec):
+        before, after = getattr(old, field.name), getattr(new, field.name)
+        if before != after:
+            rule = f"unchanged ({codec.to_builtins(before)!r}); delete the pod to change it"
+            yield InvalidInput(rule, codec.to_builtins(after), f"spec.{field.encode_name}")
+
+
+def _with_images(new: Sequence[kube.Container], old: Sequence[kube.Container]) -> list[kube.Container]:
+    """Return the new containers with the old images, as far as there are as many."""
+    if len(new) != len(old):
+        return list(new)
+    return [msgspec.structs.replace(after, image=before.image) for after, before in zip(new, old, strict=True)]
+
+
+def _gates(new: Sequence[kube.SchedulingGate], old: Sequence[kube.SchedulingGate]) -> Violations:
+    added = [gate.name for gate in new if gate not in old]
+    if added:
+        rule = f"some of the present ones ({[gate.name for gate in old]!r}): gates can be removed, not added"
+        yield InvalidInput(rule, added, "spec.schedulingGates")
+
+
+def _tolerations(new: Sequence[kube.Toleration], old: Sequence[kube.Toleration]) -> Violations:
+    kept = [msgspec.structs.replace(toleration, toleration_seconds=None) for toleration in new]
+    if any(msgspec.structs.replace(each, toleration_seconds=None) not in kept for each in old):
+        rule = "a superset of the present ones, of which only tolerationSeconds may change"
+        yield InvalidInput(rule, codec.to_builtins(new), "spec.tolerations")
+
+
+def _stricter_selector(new: kube.PodSpec, old: kube.PodSpec) -> Violations:
+    if any(new.node_selector.get(key) != value for key, value in old.node_selector.items()):
+        rule = f"the present labels ({old.node_selector!r}) and others: it can become stricter while the pod is gated"
+        yield InvalidInput(rule, new.node_selector, "spec.nodeSelector")
+
+
+def _stricter_affinity(new: kube.PodSpec, old: kube.PodSpec) -> Violations:
+    """Yield changes that make the required node affinity of a gated pod less strict. Preferences may change at will."""
+    before, after = _required(old), _required(new)
+    if before is None or before == after:
+        return
+    path = f"spec.affinity.nodeAffinity.{_TERMS}"
+    if after is None or len(after.node_selector_terms) != len(before.node_selector_terms):
+        number = len(before.node_selector_terms)
+        rule = f"as many terms as before ({number}): an added term would make a gated pod less strict"
+        yield InvalidInput(rule, 0 if after is None else len(after.node_selector_terms), path)
+        return
+    terms = zip(after.node_selector_terms, before.node_selector_terms, strict=True)
+    for index, (term, earlier) in enumerate(terms):
+        if not _has_only_additions(term, earlier):
+            rule = f"what it was ({codec.to_builtins(earlier)!r}), and more after it: a gated pod can become stricter"
+            yield InvalidInput(rule, codec.to_builtins(term), f"{path}[{index}]")
+
+
+def _has_only_additions(new: kube.NodeSelectorTerm, old: kube.NodeSelectorTerm) -> bool:
+    if not old.match_expressions and not old.match_fields:
+        return new == old  # it matches no node, so that any condition would make it less strict
+    expressions = new.match_expressions[: len(old.match_expressions)]
+    return expressions == old.match_expressions and new.match_fields[: len(old.match_fields)] == old.match_fields
+
+
+def _required(spec: kube.PodSpec) -> kube.NodeSelector | None:
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    return affinity.required if affinity else None
+
+
+def _with_node_affinity(new: kube.PodSpec, old: kube.PodSpec) -> kube.Affinity | None:
+    """Return the new affinity with the old node affinity; None and an empty affinity are the same here."""
+    changed = msgspec.structs.replace(
+        new.affinity or kube.Affinity(), node_affinity=old.affinity.node_affinity if old.affinity else None
+    )
+    return old.affinity if changed == (old.affinity or kube.Affinity()) else changed
