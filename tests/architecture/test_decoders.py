@@ -10,7 +10,7 @@ SOURCES: Final = [*ROOT.glob("libs/*/src"), *ROOT.glob("services/*/src")]
 DOORS: Final = {
     "koordcore/values/yaml_text.py": "the door of YAML",
     "koordcore/protocol/lenient_json.py": "the door of JSON in annotations and ConfigMaps",
-    "koordcore/protocol/component_config.py": "compares keys, after the check",
+    "koordcore/values/text_limits.py": "finds the place of a repeated key, after the check",
 }
 OURS: Final = {
     "koordcore/bus/backup.py": "answers of the NATS server",

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from koordcore.bus.factory import Bus
 from koordcore.bus.folds.runner import FoldRunner
 from koordcore.bus.read.report_gate import ReportGate
@@ -18,6 +17,7 @@ from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 from koordcore.service.web.debugging import PROFILING, VERBOSITY
 from koordcore.state.index import priority_classes
+from koordcore.values.yaml_text import dump_yaml
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
@@ -66,7 +66,7 @@ async def compose(shell: Shell[DeschedulerSettings]) -> None:
     registry = registry_of([*BUILT_IN.values(), *installed_kinds()])
     configuration = load_configuration(shell.settings.config, registry)
     if shell.settings.write_config_to is not None:
-        shell.settings.write_config_to.write_text(yaml.safe_dump(configuration.as_json(), sort_keys=False))
+        shell.settings.write_config_to.write_text(dump_yaml(configuration.as_json()))
         shell.service.stop("the effective configuration is written")
         return
     written = decode(_EMPTY if shell.settings.config is None else shell.settings.config.read_bytes())

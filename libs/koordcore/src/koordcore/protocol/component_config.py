@@ -2,18 +2,14 @@
 
 A model is frozen. Like the strict decoding of Kubernetes, it refuses unknown fields. It can be written back with the
 field names of the file. Python code creates models by attribute names; `read` accepts only the field names of the file.
-All problems of a file are reported, each with field, rule and value. Decoders of YAML and JSON silently keep the last
-of two equal keys, so these are found in the text.
+All problems of a file are reported, each with field, rule and value.
 """
 
-import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -32,11 +28,9 @@ from pydantic_core import ErrorDetails
 from koordcore.protocol.objects import NodeAffinity, TopologySpreadConstraint, object_from_json
 from koordcore.values import codec
 from koordcore.values.duration import NANOS_PER_SECOND, format_duration, parse_duration
-from koordcore.values.invalid import InvalidInput
+from koordcore.values.invalid import InvalidInput, joined
 from koordcore.values.override import override
 from koordcore.values.quantity import Quantity, quantity_from_json
-from koordcore.values.text_limits import check_json
-from koordcore.values.yaml_text import YamlError, compose_yaml
 
 _SPELLED: Final = {
     "milli_cpu": "milliCPU",
@@ -128,20 +122,6 @@ def _problem(detail: ErrorDetails, path: str) -> InvalidInput:
             return InvalidInput(f"one of {context['expected']}", detail["input"], place)
         case kind:
             return InvalidInput(_TYPES.get(kind, detail["msg"]), detail["input"], place)
-
-
-def joined(path: str, steps: tuple[str | int, ...]) -> str:
-    """Return a field path such as `profiles[0].pluginConfig[1].args.resourceWeights[nvidia.com/gpu]`. `path`: the first
-    part of the path; "" for none. `steps`: names of fields and indexes of lists below it.
-    """
-    for step in steps:
-        if isinstance(step, int):
-            path += f"[{step}]"
-        elif _PLAIN.fullmatch(step):
-            path += f".{step}" if path else step
-        else:
-            path += f"[{step}]"
-    return path
 
 
 _ANY_NUMBER: Final = "any number"
@@ -324,60 +304,3 @@ def fields_without_effect(written: WireModel, reasons: Mapping[str, str]) -> Ite
             parent = cast("dict[str, object]", parent).get(step, {})
         if name in cast("dict[str, object]", parent):
             yield Ignored(path, why)
-
-
-_RULE: Final = "a key that occurs once in its object"
-
-
-def check_unique_keys(text: bytes) -> Iterator[InvalidInput]:
-    """Yield an error for each key that occurs twice in one object, at every level. `text`: a text that is valid YAML or
-    JSON.
-    """
-    if text.lstrip()[:1] in (b"{", b"["):
-        repeated: list[str] = []
-        if _is_json(text, repeated):
-            yield from (InvalidInput(_RULE, key, key) for key in repeated)
-            return
-    try:
-        documents = compose_yaml(text)
-    except (YamlError, InvalidInput, UnicodeDecodeError) as error:
-        yield InvalidInput(f"YAML or JSON whose keys can be compared ({type(error).__name__})", "", "document")
-        return
-    for document in documents:
-        yield from _repeated(document)
-
-
-def _is_json(text: bytes, repeated: list[str]) -> bool:
-    """Return whether a text is JSON, and add its repeated keys to a list."""
-
-    def check(pairs: list[tuple[str, object]]) -> None:
-        counts = Counter(key for key, _ in pairs)
-        repeated.extend(key for key, count in counts.items() if count > 1)
-
-    try:
-        check_json(text)
-        json.loads(text, object_pairs_hook=check)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _repeated(root: yaml.Node) -> Iterator[InvalidInput]:
-    waiting: list[tuple[yaml.Node, str]] = [(root, "")]
-    seen: set[int] = set()
-    while waiting:
-        node, path = waiting.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            waiting += [(item, f"{path}[{index}]") for index, item in enumerate(node.value)]
-        elif isinstance(node, yaml.MappingNode):
-            keys: set[str] = set()
-            for key, value in node.value:
-                name = str(key.value)
-                where = f"{path}.{name}" if path else name
-                if name in keys:
-                    yield InvalidInput(_RULE, f"line {key.start_mark.line + 1}", where)
-                keys.add(name)
-                waiting.append((value, where))

@@ -6,6 +6,9 @@ turns it into a refusal. A controller turns it into a condition and an event, an
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 _SHOWN = 120  # Longest part of an invalid value that a message repeats
 
 
@@ -43,3 +46,20 @@ class InvalidInput(ValueError):
         else:
             joined = f"{path}.{self.path}"
         return type(self)(self.rule, self.value, joined)
+
+
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def joined(path: str, steps: tuple[str | int, ...]) -> str:
+    """Return a field path such as `profiles[0].pluginConfig[1].args.resourceWeights[nvidia.com/gpu]`. `path`: the first
+    part of the path; "" for none. `steps`: names of fields and indexes of lists below it.
+    """
+    for step in steps:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        elif _PLAIN.fullmatch(step):
+            path += f".{step}" if path else step
+        else:
+            path += f"[{step}]"
+    return path

@@ -8,20 +8,23 @@ Every text of a user, a request or an annotation is decoded through this module,
 `koordcore.protocol.lenient_json`; a test of the architecture finds other decoders.
 """
 
+import json
 import re
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from koordcore.values import codec
-from koordcore.values.invalid import InvalidInput
+from koordcore.values.invalid import InvalidInput, joined
 
 T = TypeVar("T")
 
 MAX_DEPTH: Final = 64  # Most containers around one value
 # Most values of a JSON text. The worst text of this size decodes to 110 MiB (objects with one member each).
 MAX_JSON_VALUES: Final = 500_000
+UNIQUE: Final = "a key that occurs once in its object"
 
 # A text, also one without its end: every match succeeds, so the scan is linear.
 _TEXT: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_SPACED_COLON: Final = re.compile(rb'"\s+:')
 _OPENING, _CLOSING = b"[{", b"]}"
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(_OPENING + _CLOSING))
 
@@ -50,6 +53,47 @@ def check_json(text: str | bytes, path: str = "", *, most_values: int = MAX_JSON
         deepest = max(deepest, depth)
     if deepest > MAX_DEPTH:
         raise InvalidInput(f"nested at most {MAX_DEPTH} deep", f"{deepest} deep", path)
+
+
+def check_unique_keys(text: bytes, value: object) -> None:
+    """Check that no key occurs twice in one object of a JSON text. The decoder keeps the last of two equal keys.
+
+    If there is none, the text and its value written as JSON have equally many members, so no keys are compared.
+
+    Args:
+        text: A text that is valid JSON.
+        value: The decoded text.
+
+    Raises:
+        InvalidInput: A key occurs twice. The error has the path of the first one.
+    """
+    if b"\\u" in text or _colons(text) != _colons(codec.encode(value)):
+        _refuse_repeated(json.loads(text, object_pairs_hook=_Object))
+
+
+def _colons(data: bytes) -> int:
+    """Return the number of quotes before a colon. Those inside of texts are written alike, unless by their number."""
+    return data.count(b'":') + len(_SPACED_COLON.findall(data))
+
+
+class _Object(list[tuple[str, object]]):
+    """The members of a JSON object, as written."""
+
+
+def _refuse_repeated(value: object) -> None:
+    waiting: list[tuple[object, tuple[str | int, ...]]] = [(value, ())]
+    while waiting:
+        found, steps = waiting.pop()
+        if isinstance(found, _Object):
+            names: set[str] = set()
+            for name, _ in found:
+                if name in names:
+                    raise InvalidInput(UNIQUE, f"{name} again", joined("", (*steps, name)))
+                names.add(name)
+            waiting += [(inner, (*steps, name)) for name, inner in reversed(found)]
+        elif isinstance(found, list):
+            items = cast("list[object]", found)
+            waiting += [(inner, (*steps, index)) for index, inner in reversed(list(enumerate(items)))]
 
 
 def decode_within_limits(text: str | bytes, kind: type[T]) -> T:

@@ -127,9 +127,9 @@ def show_document(value: object, form: Format) -> None:
     if form is Format.JSON:
         sys.stdout.write(visible_json(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
     else:
-        import yaml
+        from koordcore.values.yaml_text import dump_yaml
 
-        sys.stdout.write(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
+        sys.stdout.write(dump_yaml(value))
 
 
 def write_json_line(value: object) -> None:

@@ -1,9 +1,10 @@
 """Split the text of a manifest into decoded documents, within limits on their size after expansion.
 
-JSON (one value, or a `kind: List`) is decoded by a fast parser. Everything else is read as YAML 1.1 with JSON's types
-only: timestamps and tags are not supported, and aliases count against the limits (`koordcore.values.yaml_text`). If one
-document has a syntax error, the whole text is refused, because the end of that document is unknown. If a document is
-well-formed but invalid, only this document is refused (`reader`).
+JSON (one value, or a `kind: List`) is decoded by a fast parser. Everything else is read as kubectl reads YAML, with
+JSON's types only: timestamps and tags are not supported, and aliases count against the limits
+(`koordcore.values.yaml_text`). If one document has a syntax error, or a key twice in one object, the whole text is
+refused: the end of that document, or the meaning of that key, is unknown. If a document is well-formed but invalid,
+only this document is refused (`reader`).
 """
 
 import math
@@ -11,7 +12,7 @@ from typing import Any, cast
 
 from koordcore.values import codec, yaml_text
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.text_limits import check_json
+from koordcore.values.text_limits import check_json, check_unique_keys
 
 # Longest text in one request. It equals the body limit of the services' HTTP servers; a test compares both.
 MAX_BYTES = 16 * 1024 * 1024
@@ -49,6 +50,7 @@ def _decode_json(text: bytes) -> list[Any] | None:
         value: Any = codec.decode(text, object)
     except (codec.DecodeError, UnicodeDecodeError):
         return None
+    check_unique_keys(text, value)
     return cast("list[Any]", value) if isinstance(value, list) else [value]
 
 
@@ -108,12 +110,7 @@ def _json_value(value: object, path: str) -> object:
     if isinstance(value, str | int) or value is None:
         return value
     if isinstance(value, dict):
-        result: dict[str, object] = {}
-        for key, item in cast("dict[object, object]", value).items():
-            if not isinstance(key, str):
-                raise InvalidInput("an object with text keys", key, path)
-            result[key] = _json_value(item, path)
-        return result
+        return {name: _json_value(item, path) for name, item in cast("dict[str, object]", value).items()}
     if isinstance(value, list):
         return [_json_value(item, path) for item in cast("list[object]", value)]
     if isinstance(value, float):

@@ -23,12 +23,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from koordcore.service.access.needs import Identity, Role, Unauthenticated, with_included
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.yaml_text import YamlError, load_yaml
+from koordcore.values.yaml_text import YamlError, dump_yaml, load_yaml
 
 PREFIX: Final = "koord_"  # Beginning of every token, by which scanners for secrets find it
 
@@ -94,7 +93,7 @@ def write_tokens(file: Path, tokens: Mapping[str, StaticToken]) -> None:
     part = file.with_name(f".{file.name}.new")
     part.unlink(missing_ok=True)
     part.touch(mode=0o600)
-    part.write_text(yaml.safe_dump({"tokens": entries}, sort_keys=False), encoding="utf-8")
+    part.write_text(dump_yaml({"tokens": entries}), encoding="utf-8")
     part.replace(file)
 
 

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
-import yaml
 from koordcore.embedded.errors import EmbeddedError
 from koordcore.service.leader.lease import LeaseUnavailable
-from koordcore.values.yaml_text import load_yaml
+from koordcore.values.yaml_text import dump_yaml, load_yaml
 
 Manifest = dict[str, Any]
 
@@ -70,7 +69,7 @@ def write_kubeconfig(file: Path, name: str, access: Access) -> Path:
         "contexts": [{"name": "koord", "context": {"cluster": "koord", "user": name}}],
         "current-context": "koord",
     }
-    write_secret(file, yaml.safe_dump(document, sort_keys=False))
+    write_secret(file, dump_yaml(document))
     return file
 
 

@@ -7,7 +7,7 @@ Source:
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
-from koordcore.protocol.component_config import InvalidConfiguration, check_unique_keys, read
+from koordcore.protocol.component_config import InvalidConfiguration, read
 from koordcore.protocol.manifests.documents import read_documents
 from koordcore.protocol.objects import without_nulls
 from koordcore.values.invalid import InvalidInput
@@ -63,9 +63,6 @@ def decode(text: bytes) -> DeschedulerConfiguration:
     documents = read_documents(text)
     if len(documents) != 1:
         raise InvalidInput(f"one {KIND}", f"{len(documents)} documents", "document")
-    repeated = list(check_unique_keys(text))
-    if repeated:
-        raise InvalidConfiguration(repeated)
     return read(DeschedulerConfiguration, without_nulls(documents[0]), "")
 
 
