@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.gateway import PodEvictionFailed, PodEvictionRequested
+from koordcore.events.gateway import PodEvictionFailed, PodEvictionRequested, PodEvictionWithdrawn
 from koordcore.events.nodestate import PodsStarted, PodsStopped
 from koordcore.events.objects import CustomObjectObserved, plural_of
 from koordcore.events.pod import PodPlaced, PodReleased
@@ -95,7 +95,7 @@ class MigrationLog:
                     evicted.add(stored.ref.id)
                     ready.discard(stored.ref.id)
                     assert len(ready) >= self._fewest_available, f"only {len(ready)} pods are available"
-                case PodEvictionFailed():
+                case PodEvictionFailed() | PodEvictionWithdrawn():
                     evicted.discard(stored.ref.id)
                     ready.add(stored.ref.id)
                 case _:

@@ -102,7 +102,7 @@ class World:
                 elif isinstance(effect, DeleteReservation):
                     assert self.reservations.pop(effect.name).phase != "Succeeded"
                 elif isinstance(effect, DeleteJob):
-                    del self.jobs[effect.name]
+                    self.jobs.pop(effect.name, None)
             if not step.effects and step.progress == progress:
                 return progress
             progress = step.progress
@@ -127,6 +127,17 @@ def test_a_finished_drain_leaves_nothing_behind(events: list[tuple[str, str]]) -
     if progress.phase is not DrainPhase.RUNNING:
         assert {each.phase for each in world.reservations.values()} <= {"Succeeded"}
         assert "" not in world.jobs.values()
+
+
+def test_an_aborted_drain_deletes_also_the_job_that_the_mirror_has_not_brought_yet() -> None:
+    uid = UIDS[0]
+    world = World(pods={uid: pod(uid)}, state=ConfirmState.CONFIRMED)
+    world.reservations[part_name("d", uid)] = ReservationStatus(phase="Available", node="m")
+    step = look(world.view(), DrainProgress())
+    assert any(isinstance(effect, CreateJob) for effect in step.effects)
+    world.state = ConfirmState.ABORTED
+    step = look(world.view(), step.progress)
+    assert DeleteJob(part_name("d", uid)) in step.effects
 
 
 @pytest.mark.parametrize("mode", CordonMode)

@@ -6,7 +6,7 @@ from typing import Any
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.gateway import PodEvictionRequested
 from koordcore.state.aggregates import EvictionState
-from support.kubernetes.gateway_world import World, gateway_world, node, pod, words
+from support.kubernetes.gateway_world import World, gateway_world, install_crds, node, pod, words
 
 Json = dict[str, Any]
 
@@ -91,3 +91,64 @@ async def test_an_eviction_that_runs_out_of_patience_is_given_up(tmp_path: Path)
         last = await world.bus.events.last_of(AggregateRef("eviction", uid))
         assert last is not None
         assert last.type == "PodEvictionFailed"
+
+
+def migration(**more: Any) -> Json:
+    spec = {"podRef": {"namespace": "default", "name": "a"}, **more}
+    return {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "PodMigrationJob",
+        "metadata": {"name": "j"},
+        "spec": spec,
+    }
+
+
+async def evicting_job(world: World) -> tuple[str, str]:
+    """Return the uid of a pod whose eviction a job has requested and a budget refuses, and the path of the eviction."""
+    await install_crds(world.server)
+    await world.begin()
+    await world.server.apply(node("node-1"))
+    uid = await run_on(world, "a")
+    await world.server.apply(budget(0))
+    job = await world.server.apply(migration())
+    await world.until(lambda: world.view.custom("podmigrationjobs", "", "j"))
+    wanted = PodEvictionRequested(
+        namespace="default",
+        name="a",
+        initiator="descheduler",
+        reason="Descheduled",
+        job="j",
+        job_uid=job["metadata"]["uid"],
+    )
+    await world.append(AggregateRef("eviction", uid), wanted)
+    path = "/api/v1/namespaces/default/pods/a/eviction"
+    await world.until(lambda: ("POST", path) in world.server.requests)
+    return uid, path
+
+
+async def test_an_eviction_is_withdrawn_when_its_job_is_paused(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path, begin=False) as world:
+        uid, _ = await evicting_job(world)
+        await world.server.apply(migration(paused=True))
+        await world.until(lambda: uid not in world.view.state.of_kind(EvictionState))
+        await world.server.patch_status("poddisruptionbudgets", "default", "keep", {"disruptionsAllowed": 1})
+        last = await world.bus.events.last_of(AggregateRef("eviction", uid))
+        assert last is not None
+        assert last.type == "PodEvictionWithdrawn"
+        found = world.server.object("pods", "default", "a")
+        assert found is not None
+        assert "deletionTimestamp" not in found["metadata"]
+
+
+async def test_the_job_is_read_before_its_pod_is_evicted(tmp_path: Path) -> None:
+    """The mirror may be behind: a job that was deleted a moment ago evicts nothing."""
+    async with gateway_world(tmp_path, begin=False) as world:
+        uid, path = await evicting_job(world)
+        asked = world.server.requests.index(("POST", path))
+        read = ("GET", "/apis/scheduling.koordinator.sh/v1alpha1/podmigrationjobs/j")
+        assert read in world.server.requests[:asked]
+        await world.server.delete("podmigrationjobs", "", "j")
+        await world.until(lambda: uid not in world.view.state.of_kind(EvictionState))
+        last = await world.bus.events.last_of(AggregateRef("eviction", uid))
+        assert last is not None
+        assert last.type == "PodEvictionWithdrawn"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent
-from koordcore.events.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
+from koordcore.events.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested, PodEvictionWithdrawn
 from koordcore.events.migration import (
     MigrationAdvanced,
     MigrationArbitrated,
@@ -190,7 +190,7 @@ class Checker:
                         self._check_limit(stored, events)
                     assert uid not in self.leaving, "two requests for one pod are open"
                     self.leaving.add(uid)
-                case PodEvicted() | PodEvictionFailed():
+                case PodEvicted() | PodEvictionFailed() | PodEvictionWithdrawn():
                     self.leaving.discard(uid)
                 case _ if stored.ref.kind == "migration":
                     self.steps.setdefault(uid, []).append(event)
@@ -212,7 +212,7 @@ class Checker:
                 existing.add(uid)
             elif is_known and isinstance(event, PodSpecDeleted):
                 existing.discard(uid)
-            elif is_known and isinstance(event, PodEvicted | PodEvictionFailed):
+            elif is_known and isinstance(event, PodEvicted | PodEvictionFailed | PodEvictionWithdrawn):
                 leaving.discard(uid)
         taken = {uid for uid in leaving if uid in existing and uid != stored.ref.id}
         assert len(taken) + max(0, REPLICAS - len(existing)) < LIMIT, f"{stored.ref} at {stored.seq}"

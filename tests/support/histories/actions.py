@@ -26,6 +26,7 @@ ACTIONS = (
     "custom", "no-custom",
     "recommend", "no-recommendation", "no-quota-profile",
     "bound", "bind-failed", "evict", "evicted", "evict", "evict-delayed", "not-evicted", "drift", "no-drift", "genesis",
+    "evict", "evict-withdrawn",
 )  # fmt: skip
 
 actions = st.lists(

@@ -11,6 +11,7 @@ from koordcore.events.gateway import (
     PodEvictionDelayed,
     PodEvictionFailed,
     PodEvictionRequested,
+    PodEvictionWithdrawn,
 )
 from koordcore.events.log import LOG, EventSkipped, LogRestored
 from koordcore.state.aggregates import EvictionState, PodSpecState
@@ -41,6 +42,8 @@ def step_gateway(log: Recorder, action: Action) -> None:
             log.write("eviction", uid, PodEvicted())
         case "not-evicted" if uid in log.state.of_kind(EvictionState):
             log.write("eviction", uid, PodEvictionFailed(reason="TooManyRequests"))
+        case "evict-withdrawn" if uid in log.state.of_kind(EvictionState):
+            log.write("eviction", uid, PodEvictionWithdrawn(reason="JobDeleted"))
         case "drift":
             found = DriftObserved(aggregate=f"podspec.{uid}", difference="differs", fingerprint=str(variation))
             log.write("drift", f"podspec={uid}", found)

@@ -20,8 +20,10 @@ from koord_manager.shell.context import ManagerContext, TermState
 from koord_manager.shell.documents.processing import serve_documents
 from koord_manager.shell.intake import Intake, Result
 from koordcore.bus.adapters.memory import MemoryDesiredStore, MemoryEventLog, MemoryLog
-from koordcore.events.envelope import name_token
+from koordcore.events import CATALOGUE
+from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, name_token
 from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
+from koordcore.ports.eventlog import Appended
 from koordcore.ports.leadership import OnAcquired, OnLost, Term
 from koordcore.protocol.manifests import read_documents
 from koordcore.service.telemetry.logging import logger
@@ -116,6 +118,14 @@ class Manager:
 
     async def apply(self, text: str) -> list[Result]:
         return await self.intake.submit(read_documents(text.encode()), str(uuid.uuid4()))
+
+    async def say(self, ref: AggregateRef, event: Event) -> None:
+        """Append a fact of another service."""
+        cause, at = str(uuid.uuid4()), rfc3339(self.clock.now())
+        origin = Origin(causation_id=cause, correlation_id="t", actor="t", occurred_at=at)
+        draft = Draft(ref, event, self.view.state.last_seq(ref))
+        outcome = await self.event_log.append(CATALOGUE.seal([draft], origin))
+        assert isinstance(outcome, Appended)
 
     def report(self, node: str, *, cpu_milli: int, system_milli: int = 100) -> None:
         report = NodeUsageReported(

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from koord_descheduler.domain.config.document import API_VERSION, KIND, DeschedulerConfiguration
 from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.framework.registry import SharedState
@@ -16,7 +17,7 @@ from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.view.building import ViewBuilder
 from koordcore.events.envelope import AggregateRef, Event
 from koordcore.events.envelope import Draft as Written
-from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.gateway import PodEvictionRequested, PodEvictionWithdrawn
 from koordcore.events.migration import (
     SOFT_EVICTION_REFUSED,
     TOO_MANY_EVICTIONS,
@@ -29,7 +30,8 @@ from koordcore.events.migration import (
 from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, NodeSpecAdded, PodSpecAdded, custom_ref
 from koordcore.protocol import keys
 from koordcore.protocol.objects import node_from_json, pod_from_json
-from koordcore.requests.objects import ChangeOutcome, ChangeResult
+from koordcore.requests.objects import ChangeOutcome, ChangeResult, PatchObject
+from koordcore.state.aggregates import EvictionState
 from koordcore.state.migrations import MigrationState
 from koordcore.values import codec
 from koordcore.values.timestamps import unix_seconds
@@ -65,12 +67,16 @@ class Cluster:
         owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}
         workload = {"kind": "ReplicaSet", "metadata": {"namespace": "d", "name": "r", "uid": "r"}}
         self.custom("replicasets", "d", {**workload, "spec": {"replicas": REPLICAS}})
+        self._owner = owner
         for number in range(REPLICAS):
-            metadata = {"namespace": "d", "name": f"p{number}", "uid": f"u{number}", "ownerReferences": [owner]}
-            status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-            spec = {"nodeName": "a", "schedulerName": "koord-scheduler"}
-            pod = pod_from_json({"metadata": metadata, "spec": spec, "status": status})
-            self.tell(AggregateRef("podspec", f"u{number}"), PodSpecAdded(object=pod))
+            self.pod(number)
+
+    def pod(self, number: int, **metadata: Any) -> None:
+        names = {"namespace": "d", "name": f"p{number}", "uid": f"u{number}", "ownerReferences": [self._owner]}
+        status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        spec = {"nodeName": "a", "schedulerName": "koord-scheduler"}
+        pod = pod_from_json({"metadata": {**names, **metadata}, "spec": spec, "status": status})
+        self.tell(AggregateRef("podspec", f"u{number}"), PodSpecAdded(object=pod))
 
     def tell(self, ref: AggregateRef, event: Event) -> None:
         self.builder.apply(stored(self.builder.state.position + 1, Written(ref, event, 0)))
@@ -79,11 +85,15 @@ class Cluster:
         ref = custom_ref(plural, namespace, document["metadata"]["name"])
         self.tell(ref, CustomObjectObserved(object=document))
 
-    def job(self, name: str, pod: int, *, passed: bool = True, **spec: Any) -> None:
+    def job(
+        self, name: str, pod: int, *, passed: bool = True, status: dict[str, Any] | None = None, **spec: Any
+    ) -> None:
         annotations = {keys.PASSED_ARBITRATION: PASSED} if passed else {}
         metadata = {"name": name, "uid": f"uid-{name}", "creationTimestamp": CREATED, "annotations": annotations}
         reference = {"namespace": "d", "name": f"p{pod}", "uid": f"u{pod}"}
         document = {"kind": "PodMigrationJob", "metadata": metadata, "spec": {"podRef": reference, **spec}}
+        if status:
+            document["status"] = status
         self.custom("podmigrationjobs", "", document)
 
     def looks(self, now: float = NOW) -> Looks:
@@ -246,9 +256,54 @@ def test_facts_of_a_deleted_job_are_kept_while_a_limit_counts_its_eviction() -> 
     )
     state, memory = cluster.builder.state, cluster.controller.limiter.memory_seconds
     at = unix_seconds(state.of_kind(MigrationState)["uid-j"].evicted_at)
+    (ended,) = cluster.store(passes.forgotten(set(), state, memory, at).steps)
+    assert isinstance(ended, MigrationEnded)
+    assert (ended.progress.phase, ended.progress.message) == ("Aborted", "the PodMigrationJob was deleted")
     assert not passes.forgotten(set(), state, memory, at).steps
     assert not passes.forgotten({"uid-j"}, state, memory, at + memory).steps
     assert cluster.store(passes.forgotten(set(), state, memory, at + memory).steps) == [MigrationForgotten()]
+
+
+def test_a_paused_job_does_not_ask_again_for_the_eviction_that_was_withdrawn() -> None:
+    cluster = Cluster()
+    cluster.job("j", 0)
+    cluster.conclude(cluster.looks())
+    cluster.tell(AggregateRef("eviction", "u0"), PodEvictionWithdrawn(reason="JobPaused"))
+    cluster.job("j", 0, paused=True)
+    assert [each.eviction for each in cluster.looks(NOW + RETRY_SECONDS).plans] == [None]
+    cluster.job("j", 0)
+    (again,) = cluster.looks(NOW + 2 * RETRY_SECONDS).plans
+    assert again.eviction is not None
+
+
+def test_a_job_that_fails_withdraws_its_eviction_in_the_same_step() -> None:
+    cluster = Cluster()
+    cluster.job("j", 0, ttl="1m")
+    cluster.conclude(cluster.looks())
+    late = cluster.conclude(cluster.looks(NOW + 60))
+    assert [type(each) for each in late] == [MigrationEnded, PodEvictionWithdrawn]
+    assert "u0" not in cluster.builder.state.of_kind(EvictionState)
+
+
+@pytest.mark.parametrize("change", ["deleted", "paused", "aborted"])
+def test_a_job_that_is_stopped_takes_back_its_soft_eviction(change: str) -> None:
+    cluster = Cluster(evictionPolicy="SoftEviction")
+    cluster.job("j", 0)
+    (asked,) = (found := cluster.looks()).plans
+    (annotation,) = asked.changes
+    assert isinstance(annotation, PatchObject)
+    cluster.conclude(found)
+    cluster.pod(0, annotations=annotation.patch["metadata"]["annotations"])
+    assert not passes.soft_evictions_to_withdraw(all_jobs(cluster.builder), cluster.builder)
+    if change == "deleted":
+        gone = CustomObjectDeleted(kind="PodMigrationJob", namespace="", name="j")
+        cluster.tell(custom_ref("podmigrationjobs", "", "j"), gone)
+    else:
+        cluster.job("j", 0, paused=change == "paused", status={"phase": "Aborted"} if change == "aborted" else {})
+    (back,) = passes.soft_evictions_to_withdraw(all_jobs(cluster.builder), cluster.builder)
+    assert (back.uid, back.patch) == ("u0", {"metadata": {"annotations": {keys.SOFT_EVICTION: None}}})
+    cluster.pod(0, annotations={keys.SOFT_EVICTION: "of somebody else"})
+    assert not passes.soft_evictions_to_withdraw(all_jobs(cluster.builder), cluster.builder)
 
 
 def test_an_old_job_is_aborted_and_deleted_with_its_reservation() -> None:

@@ -97,6 +97,18 @@ class PodEvictionFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
     message: str = ""  # Explanation, for example the message of the API server
 
 
+@CATALOGUE.register(kind="eviction")
+class PodEvictionWithdrawn(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A requested eviction must not be carried out any more, because its PodMigrationJob does not want it now.
+
+    The fact that deletes, pauses or aborts the job is in the same atomic batch, if the job is changed without an API
+    server.
+    """
+
+    reason: str  # "JobDeleted", "JobPaused", "JobAborted" or "JobEnded"
+    message: str = ""  # One sentence that names the job
+
+
 # The end of an eviction that was a dry run.
 ONLY_TRIED: Final = PodEvictionFailed(
     reason="DryRun", message="the pod could be evicted; it stays, because deleteOptions ask for a dry run"

@@ -43,6 +43,7 @@ class MigrationState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tr
     since: dict[str, str] = {}  # Type of a condition -> time at which it became true or false
     passed_at: str = ""  # When the job passed arbitration
     evicted_at: str = ""  # When the eviction of the pod was requested
+    soft_eviction: str = ""  # Text of the soft-eviction annotation that the job set on its pod; "" if it set none
     # Replicas that the workload of the pod should have had then; None if it has no known workload.
     replicas: int | None = None
     ended_at: str = ""  # When the job succeeded, failed or was aborted
@@ -75,7 +76,12 @@ def _arbitrated(state: MigrationState | None, event: MigrationArbitrated, at: St
 
 def _advanced(state: MigrationState | None, event: MigrationAdvanced, at: StoredEvent) -> MigrationState:
     after = _with(state, event.progress, at)
-    return replace(after, pod=event.pod, replicas=after.replicas if event.replicas is None else event.replicas)
+    return replace(
+        after,
+        pod=event.pod,
+        replicas=after.replicas if event.replicas is None else event.replicas,
+        soft_eviction=after.soft_eviction if event.soft_eviction is None else event.soft_eviction.after,
+    )
 
 
 def _ended(state: MigrationState | None, event: MigrationEnded, at: StoredEvent) -> MigrationState:

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.gateway import PodEvictionFailed, PodEvictionRequested
+from koordcore.events.gateway import PodEvictionFailed, PodEvictionRequested, PodEvictionWithdrawn
 from koordcore.events.objects import PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.events.pod import PodReleased
 from koordcore.protocol.objects import Pod
@@ -104,7 +104,7 @@ def disruption_of(moments: Iterable[Moment]) -> Disruption | None:
         match event:
             case PodEvictionRequested():
                 found = _requested(event, stored)
-            case PodEvictionFailed():
+            case PodEvictionFailed() | PodEvictionWithdrawn():
                 found = None
             case PodSpecAdded() | PodSpecChanged():
                 target = _target(event.object, stored)

@@ -11,7 +11,7 @@ import msgspec
 from koordcore.events import CATALOGUE
 from koordcore.events.descheduling import Number
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.gateway import PodEvicted, PodEvictionDelayed, PodEvictionFailed
+from koordcore.events.gateway import PodEvicted, PodEvictionDelayed, PodEvictionFailed, PodEvictionWithdrawn
 from koordcore.events.migration import (
     MigrationAdvanced,
     MigrationArbitrated,
@@ -29,6 +29,12 @@ from koordcore.state.migrations import MigrationState
 from koordcore.values.timestamps import unix_seconds
 
 _READY: Final = "BoundPodReady"
+_UNDONE: Final[dict[type[Event], str]] = {
+    PodEvictionDelayed: "eviction-delayed",
+    PodEvictionFailed: "eviction-failed",
+    PodEvictionWithdrawn: "eviction-withdrawn",
+}
+"""Event of an eviction that was not carried out -> its step."""
 
 
 class MigrationStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -114,9 +120,8 @@ def _told(event: Event, before: MigrationProgress) -> Iterator[tuple[str, str]]:
             yield f"plan-{event.result.replace('_', '-')}", event.reason
         case PodEvicted():
             yield "evicted", ""
-        case PodEvictionDelayed() | PodEvictionFailed():
-            step = "eviction-delayed" if isinstance(event, PodEvictionDelayed) else "eviction-failed"
-            yield step, ": ".join(filter(None, (event.reason, event.message)))
+        case PodEvictionDelayed() | PodEvictionFailed() | PodEvictionWithdrawn():
+            yield _UNDONE[type(event)], ": ".join(filter(None, (event.reason, event.message)))
         case _:
             pass
 

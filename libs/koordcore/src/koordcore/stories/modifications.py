@@ -36,7 +36,13 @@ from koordcore.events.drain import (
     DrainWaiting,
 )
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token
-from koordcore.events.gateway import PodEvicted, PodEvictionDelayed, PodEvictionFailed, PodEvictionRequested
+from koordcore.events.gateway import (
+    PodEvicted,
+    PodEvictionDelayed,
+    PodEvictionFailed,
+    PodEvictionRequested,
+    PodEvictionWithdrawn,
+)
 from koordcore.events.migration import (
     MigrationAdvanced,
     MigrationArbitrated,
@@ -180,7 +186,7 @@ def act_of(event: Event) -> Act | None:
             return Act("evict", "waiting")
         case PodEvicted():
             return Act("evict", "done")
-        case PodEvictionFailed():
+        case PodEvictionFailed() | PodEvictionWithdrawn():
             return Act("evict", "failed")
         case DeletionCostsDecided():
             return Act("patch_deletion_cost", "allowed")
@@ -278,7 +284,7 @@ def modifications_of(
     act = act_of(event)
     request = before.request if isinstance(before, EvictionState) else None
     request = event if isinstance(event, PodEvictionRequested) else request
-    is_answer = isinstance(event, PodEvicted | PodEvictionDelayed | PodEvictionFailed)
+    is_answer = isinstance(event, PodEvicted | PodEvictionDelayed | PodEvictionFailed | PodEvictionWithdrawn)
     if act is None or (is_answer and (request is None or request.initiator != DESCHEDULER)):
         return
     if is_answer and request is not None and request.method == "delete":
@@ -330,7 +336,7 @@ def _subject(
             "reasons": [f"{counts}, {event.without_gain} without gain"],
         }
     if stored.ref.kind == "eviction" and request is not None:
-        is_failure = isinstance(event, PodEvictionDelayed | PodEvictionFailed)
+        is_failure = isinstance(event, PodEvictionDelayed | PodEvictionFailed | PodEvictionWithdrawn)
         reason = f"{event.reason}: {event.message}" if is_failure else request.message
         return {
             "plugin": request.trigger,

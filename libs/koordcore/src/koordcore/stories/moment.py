@@ -52,6 +52,7 @@ class Step(StrEnum):
     EVICTED = "evicted"
     EVICTION_DELAYED = "eviction-delayed"
     EVICTION_FAILED = "eviction-failed"
+    EVICTION_WITHDRAWN = "eviction-withdrawn"
     EVICTION_REFUSED = "eviction-refused"
     SUPPRESSED = "suppressed"
     UNSUPPRESSED = "unsuppressed"

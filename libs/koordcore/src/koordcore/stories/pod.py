@@ -24,6 +24,7 @@ from koordcore.events.gateway import (
     PodEvictionDelayed,
     PodEvictionFailed,
     PodEvictionRequested,
+    PodEvictionWithdrawn,
 )
 from koordcore.events.nodestate import (
     BeCpuReleased,
@@ -116,6 +117,7 @@ EVENTS: Final[Mapping[str, Telling]] = dict(
         _row(PodEvicted, Step.EVICTED, lambda event, of: "the pod was gone already" if event.gone else ""),
         _row(PodEvictionDelayed, Step.EVICTION_DELAYED, lambda event, of: _why(event)),
         _row(PodEvictionFailed, Step.EVICTION_FAILED, lambda event, of: _why(event)),
+        _row(PodEvictionWithdrawn, Step.EVICTION_WITHDRAWN, lambda event, of: _why(event)),
         _row(EvictionRefused, Step.EVICTION_REFUSED, lambda event, of: round_sentence(event, of.uid)),
         _row(PodsEvictedByAgent, Step.EVICTED),
         _row(BeCpuSuppressed, Step.SUPPRESSED),
@@ -229,7 +231,7 @@ def _nominated(event: PodNominated) -> str:
     return f"to {event.node} by {event.plugin}{cost}"
 
 
-def _why(event: PodBindFailed | PodEvictionDelayed | PodEvictionFailed) -> str:
+def _why(event: PodBindFailed | PodEvictionDelayed | PodEvictionFailed | PodEvictionWithdrawn) -> str:
     return f"{event.reason}: {event.message}".removesuffix(": ")
 
 

@@ -72,6 +72,8 @@ def summarize(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
             return f"the eviction of pod {id_} has to be repeated: {why}"
         case "PodEvictionFailed":
             return f"pod {id_} was not evicted: {body.get('reason')} {body.get('message', '')}".rstrip()
+        case "PodEvictionWithdrawn":
+            return f"the eviction of pod {id_} was withdrawn: {body.get('reason')} {body.get('message', '')}".rstrip()
         case "QuotaStatusComputed":
             return f"the status of quota {body.get('name')} changed"
         case "ScheduleExplanationComputed":

@@ -24,6 +24,7 @@ _STYLES: Final = {
     "aborted": "red",
     "eviction-delayed": "yellow",
     "eviction-failed": "red",
+    "eviction-withdrawn": "yellow",
     "waits": "yellow",
     "plan-done": "green",
     "plan-rolled-back": "red",

@@ -34,6 +34,7 @@ from koordcore.requests.catalogue import (
 from koordcore.requests.endpoint import SUBJECT, ErrorCode, WorkQueue
 from koordcore.requests.objects import ChangeResult, CreateObject, DeleteObject, ObjectChange, PatchObject
 from koordcore.service.telemetry.logging import Logger
+from koordcore.state.migrations import MigrationState
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
@@ -44,6 +45,7 @@ from koord_descheduler.domain.config.profiles import proving_profiles
 from koord_descheduler.domain.drain.changes import API_VERSION
 from koord_descheduler.domain.drain.viewing import reservation_of_job
 from koord_descheduler.domain.framework.registry import Registry
+from koord_descheduler.domain.jobs.passes import soft_eviction_removal
 from koord_descheduler.domain.rounds.dry_run import dry_run
 from koord_descheduler.domain.rounds.player import RoundPlayer, start_of_round
 from koord_descheduler.domain.view.building import ViewBuilder
@@ -162,11 +164,17 @@ class Commands:
         await self._change(changes)
 
     async def _abort_migration(self, request: descheduling.AbortMigration) -> None:
-        """Delete a migration job, then its Reservation (descheduler spec, 7.11)."""
+        """Delete a migration job, then its Reservation and its soft-eviction annotation (descheduler spec, 7.11).
+
+        The manager withdraws its pending eviction together with the deletion.
+        """
         reservation = reservation_of_job(self._builder.state, request.name)
         changes: list[ObjectChange] = [DeleteObject(kind="PodMigrationJob", name=request.name)]
         if reservation:
             changes.append(DeleteObject(kind="Reservation", name=reservation))
+        for facts in self._builder.state.of_kind(MigrationState).values():
+            if facts.job == request.name:
+                changes += soft_eviction_removal(facts, self._builder)
         await self._change(changes)
 
     async def _change(self, changes: list[ObjectChange]) -> None:

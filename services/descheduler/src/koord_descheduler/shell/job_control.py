@@ -110,6 +110,7 @@ class JobControl:
         builder, now = self.builder, self.clock.now().timestamp()
         jobs = all_jobs(self.builder)
         await self._carry_out(passes.aborted(jobs, builder.state), term)
+        await self._changed(passes.soft_evictions_to_withdraw(jobs, builder), term)
         await self._carry_out(passes.advanced_plans(jobs, builder, now), term)
         await self._carry_out(passes.arbitrated(jobs, builder, controller, now), term)
         await self._advance(jobs, controller, now, term)

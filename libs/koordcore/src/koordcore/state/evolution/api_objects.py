@@ -16,6 +16,7 @@ from koordcore.events.gateway import (
     PodEvictionDelayed,
     PodEvictionFailed,
     PodEvictionRequested,
+    PodEvictionWithdrawn,
 )
 from koordcore.events.nodepolicy import ConfigWarned
 from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved
@@ -92,6 +93,7 @@ OF_THE_GATEWAY: Final[dict[type[Event], Evolve]] = {
     PodEvictionDelayed: _eviction_delayed,
     PodEvicted: dropped,
     PodEvictionFailed: dropped,
+    PodEvictionWithdrawn: dropped,
     DriftObserved: _drift_observed,
     DriftHealed: dropped,
     GenesisRecorded: lambda _, event, at: GenesisState(seq=at.seq, cluster_epoch=event.cluster_epoch),

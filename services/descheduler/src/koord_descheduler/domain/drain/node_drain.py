@@ -39,6 +39,8 @@ LOOK_INTERVAL: Final = 3.0
 """Seconds after which a drain is looked at without a change."""
 GARBAGE_DELAY: Final = 300.0
 """Seconds after its time to live at which a finished drain is deleted."""
+_WITH_JOB: Final = frozenset({PodPhase.MIGRATING, PodPhase.FAILED})
+"""Phases of pods for which a job was created."""
 _FINISHED_JOB: Final = frozenset({"Succeeded", "Failed", "Aborted"})
 
 
@@ -140,11 +142,14 @@ def _abort_reason(view: DrainView) -> str:
 def _taken_back(view: DrainView, progress: DrainProgress) -> list[DrainEffect]:
     """Undo an unfinished drain: delete jobs and unused Reservations, and open the node.
 
-    Pods that have moved stay on their new nodes.
+    Pods that have moved stay on their new nodes. A job that was created a moment ago may not be in the view yet. It is
+    deleted, too.
     """
-    names = [part_name(view.drain.metadata.name, uid) for uid in progress.pods]
+    phases = {part_name(view.drain.metadata.name, uid): pod.phase for uid, pod in progress.pods.items()}
     jobs: list[DrainEffect] = [
-        DeleteJob(name) for name in names if name in view.jobs and view.jobs[name] not in _FINISHED_JOB
+        DeleteJob(name)
+        for name, phase in phases.items()
+        if (view.jobs[name] not in _FINISHED_JOB if name in view.jobs else phase in _WITH_JOB)
     ]
     reservations = [DeleteReservation(name) for name in _unused_reservations(view, progress.pods)]
     is_cordoned = progress.phase is not DrainPhase.PENDING and view.node_exists

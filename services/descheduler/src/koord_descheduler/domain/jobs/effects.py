@@ -102,10 +102,11 @@ def plan(before: MigrationJob, looked: Looked, under_way: Container[str], now: f
 def asks_again(job: MigrationJob, looked: Looked, world: World, under_way: Container[str], policy: JobPolicy) -> Looked:
     """Return a look that evicts the pod again, if an earlier eviction was given up; otherwise `looked` itself.
 
-    An eviction that is a dry run is not repeated: its pod stays until the job is late.
+    A paused job evicts nothing. An eviction that is a dry run is not repeated: its pod stays until the job is late.
     """
     eviction = looked.job.condition(ConditionType.EVICTION)
-    if looked.effects or eviction is None or eviction.is_true or job.pod is None or not looked.job.is_in_flight:
+    is_asking = job.is_in_flight and looked.job.is_in_flight and not job.is_paused and job.is_for(policy.installation)
+    if looked.effects or eviction is None or eviction.is_true or job.pod is None or not is_asking:
         return looked
     pod = world.pod(job.pod.namespace, job.pod.name)
     if (

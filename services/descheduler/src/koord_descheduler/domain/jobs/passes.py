@@ -1,6 +1,7 @@
 """Decide one pass over all migration jobs: each function returns the changes of objects and the facts that follow.
 
-    aborted ─► advanced_plans ─► arbitrated ─► look_at_due, then concluded ─► forgotten ─► collected, sometimes
+    aborted ─► soft_evictions_to_withdraw ─► advanced_plans ─► arbitrated ─► look_at_due, then concluded ─► forgotten
+    ─► collected, sometimes
 
 The service makes the changes first, then it stores the facts. Changes have fixed names, so a pass that is repeated
 after a kill changes nothing twice. An eviction is a fact itself: it is stored together with the step of its job, or not
@@ -16,6 +17,7 @@ from typing import Final, NamedTuple
 
 from koordcore.events.descheduling import Inputs
 from koordcore.events.envelope import AggregateRef, Draft, Event
+from koordcore.events.gateway import PodEvictionWithdrawn
 from koordcore.events.migration import (
     SOFT_EVICTION_REFUSED,
     TOO_MANY_EVICTIONS,
@@ -24,8 +26,9 @@ from koordcore.events.migration import (
     RepackForgotten,
 )
 from koordcore.protocol import keys
-from koordcore.requests.objects import ChangeOutcome, DeleteObject
+from koordcore.requests.objects import ChangeOutcome, DeleteObject, PatchObject
 from koordcore.state import ClusterState
+from koordcore.state.aggregates import EvictionState
 from koordcore.state.migrations import ROLLED_BACK, MigrationState, RepackState
 from koordcore.values.timestamps import unix_seconds
 
@@ -34,7 +37,7 @@ from koord_descheduler.domain.jobs.arbitration import arbitration_pass, is_waiti
 from koord_descheduler.domain.jobs.controller import KIND, JobController
 from koord_descheduler.domain.jobs.effects import Plan, Refusals, asks_again, concluded_look, plan, soft_eviction
 from koord_descheduler.domain.jobs.in_flight import pod_of
-from koord_descheduler.domain.jobs.job import ConditionType, MigrationJob
+from koord_descheduler.domain.jobs.job import ConditionType, MigrationJob, Phase
 from koord_descheduler.domain.jobs.limits import Availability, inputs_of
 from koord_descheduler.domain.jobs.object_limiter import ObjectLimiter
 from koord_descheduler.domain.jobs.plan_steps import is_forgettable, next_step, repack_ref, reservations_of
@@ -247,9 +250,49 @@ def concluded(
     event = recording.advanced_event(done.before, job, replicas, softly, looked.events, has_waited=has_waited)
     if event is not None:
         drafts.append(_draft(job, event, state))
+        drafts += _withdrawn(job, state)
     elif is_refused:
         drafts += (draft for step in _held(job, SOFT_EVICTION_REFUSED, {}, state) for draft in step)
     return drafts, called
+
+
+def _withdrawn(job: MigrationJob, state: ClusterState) -> list[Draft]:
+    """The fact that withdraws the pending eviction of a job that ended without success; empty if there is none."""
+    if job.is_in_flight or job.phase is Phase.SUCCEEDED or job.pod is None:
+        return []
+    pending = state.of_kind(EvictionState).get(job.pod.uid)
+    if pending is None or pending.request.job_uid != job.uid:
+        return []
+    message = f"PodMigrationJob {job.name} ended: {job.phase}"
+    event = PodEvictionWithdrawn(reason="JobEnded", message=message)
+    return [Draft(AggregateRef("eviction", job.pod.uid), event, pending.seq)]
+
+
+def soft_evictions_to_withdraw(jobs: Iterable[MigrationJob], builder: ViewBuilder) -> list[PatchObject]:
+    """Remove the soft-eviction annotation from the pods of jobs that do not want their pods to leave any more.
+
+    Those are jobs that were deleted or aborted, have failed, or are paused. An annotation that somebody else has
+    written since is kept.
+    """
+    known = {job.uid: job for job in jobs}
+    changes = list[PatchObject]()
+    for uid, facts in builder.state.of_kind(MigrationState).items():
+        job = known.get(uid)
+        is_wanted = job is not None and not job.is_paused and (job.is_in_flight or job.phase is Phase.SUCCEEDED)
+        if not is_wanted:
+            changes += soft_eviction_removal(facts, builder)
+    return changes
+
+
+def soft_eviction_removal(facts: MigrationState, builder: ViewBuilder) -> list[PatchObject]:
+    """The change that removes the annotation which a job set on its pod; empty if the pod does not have it."""
+    if not facts.soft_eviction or facts.pod is None:
+        return []
+    pod = builder.pod_named(facts.pod.namespace, facts.pod.name)
+    if pod is None or pod.uid != facts.pod.uid or pod.annotations.get(keys.SOFT_EVICTION) != facts.soft_eviction:
+        return []
+    patch = {"metadata": {"annotations": {keys.SOFT_EVICTION: None}}}
+    return [PatchObject(kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid, patch=patch)]
 
 
 def count_evictions(plans: Iterable[Plan], facts: Mapping[str, MigrationState], limiter: ObjectLimiter) -> None:
@@ -269,14 +312,20 @@ def count_evictions(plans: Iterable[Plan], facts: Mapping[str, MigrationState], 
 def forgotten(existing: Set[str], state: ClusterState, memory_seconds: float, now: float) -> Decided:
     """Record that the objects of jobs are gone. `existing`: uids of the others.
 
+    A job that had not ended is aborted by that. The next pass forgets it.
+
     As long as the object limiter counts the eviction of a job, its facts are kept. So a new leader counts it, too.
     """
-    refs = [
-        AggregateRef("migration", uid)
-        for uid, facts in state.of_kind(MigrationState).items()
-        if uid not in existing and not (facts.evicted_at and now - unix_seconds(facts.evicted_at) < memory_seconds)
-    ]
-    return Decided([[Draft(ref, MigrationForgotten(), state.last_seq(ref))] for ref in refs])
+    steps = list[Step]()
+    for uid, facts in state.of_kind(MigrationState).items():
+        if uid in existing:
+            continue
+        ref = AggregateRef("migration", uid)
+        if not facts.ended_at:
+            steps.append([Draft(ref, recording.deleted_event(facts), facts.seq)])
+        elif not (facts.evicted_at and now - unix_seconds(facts.evicted_at) < memory_seconds):
+            steps.append([Draft(ref, MigrationForgotten(), facts.seq)])
+    return Decided(steps)
 
 
 def collected(jobs: Iterable[MigrationJob], state: ClusterState, now: float) -> Decided:

@@ -9,6 +9,7 @@ Source:
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+import msgspec
 from koordcore.events.descheduling import ChangedField, Inputs
 from koordcore.events.envelope import AggregateRef, Event
 from koordcore.events.migration import (
@@ -92,6 +93,14 @@ def ended_event(job: MigrationJob, refusals: Sequence[str] = (), told: Iterable[
     return MigrationEnded(
         job=job.name, pod=_migrated(job.pod), progress=_progress(job), refusals=[*refusals], notices=notices
     )
+
+
+def deleted_event(state: MigrationState) -> Event:
+    """Return the fact of the end of a job whose object was deleted before the job ended."""
+    progress = msgspec.structs.replace(
+        state.progress, phase=str(Phase.ABORTED), reason="", message="the PodMigrationJob was deleted"
+    )
+    return MigrationEnded(job=state.job, pod=state.pod, progress=progress)
 
 
 def advanced_event(

@@ -5,6 +5,7 @@ Source:
 """
 
 from collections.abc import Container, Iterable, Sequence
+from typing import Final
 
 from koordcore.events.descheduling import PodCost, RoundMove
 from koordcore.events.envelope import AggregateRef, Draft
@@ -23,9 +24,12 @@ from koord_descheduler.domain.jobs.arguments import MigrationControllerArgs
 from koord_descheduler.domain.jobs.plan_steps import repack_ref
 from koord_descheduler.domain.view.pods import PodView
 
+STANDS_SECONDS: Final = 60
+"""Seconds for which an eviction without a job is tried, for example while a disruption budget refuses it."""
+
 
 def eviction_draft(move: RoundMove, last_seq: int) -> Draft:
-    """Request the eviction of a pod from the gateway.
+    """Request the eviction of a pod from the gateway. A later round decides again about a pod that stays.
 
     `last_seq`: sequence of the last event of the pod's eviction; 0 if there was none.
     """
@@ -41,6 +45,7 @@ def eviction_draft(move: RoundMove, last_seq: int) -> Draft:
         round=move.round,
         profile=move.profile,
         inputs=move.inputs,
+        give_up_after_seconds=STANDS_SECONDS,
     )
     return Draft(eviction_ref(move), event, last_seq)
 

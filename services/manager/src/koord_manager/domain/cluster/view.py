@@ -51,6 +51,7 @@ from koordcore.state import ClusterState
 from koordcore.state.aggregates import (
     ConfigState,
     CustomObjectState,
+    EvictionState,
     NodeAgentState,
     NodeLedger,
     NodePolicyState,
@@ -59,7 +60,7 @@ from koordcore.state.aggregates import (
     PodState,
     WorkloadState,
 )
-from koordcore.state.index import CustomObjects, IdsByName, NewestReports, PodIndex, PodKeys
+from koordcore.state.index import CustomObjects, IdsByKey, IdsByName, NewestReports, PodIndex, PodKeys
 
 from koord_manager.domain.admission.context.facts import ADMISSION_KINDS, ConfigNames, Recommend, facts_of, fold_fact
 from koord_manager.domain.cluster.amounts import FINISHED, PodFacts, pod_facts
@@ -121,6 +122,7 @@ class ChangedUids:
 
 TOPOLOGIES = "noderesourcetopologies"
 DEVICES = "devices"
+MIGRATION_JOBS = "podmigrationjobs"
 AGAIN_SECONDS = 60.0
 """Time after the answer to an eviction until the request of a node's agent is repeated if its pod still exists."""
 
@@ -159,6 +161,9 @@ class ManagerView:
         self._topologies: dict[str, NodeResourceTopology | None] = {}
         self._devices: dict[str, Device | None] = {}
         self._customs = CustomObjects(state, {})
+        self._of_job = IdsByKey[str]()  # by name of a PodMigrationJob: uids of the pods whose eviction is pending
+        for uid in state.of_kind(EvictionState):
+            self._index_eviction(uid)
         self.admission = facts_of(state, self._config_names)
         self.admission.recommend = self._recommend
         for uid, spec in state.of_kind(PodSpecState).items():
@@ -251,6 +256,7 @@ class ManagerView:
                 if ref.kind == "config":
                     self._queue_configuration()
                 elif ref.kind == "eviction":
+                    self._index_eviction(ref.id)
                     self.queue.add(EVICTION, ref.id)
                     self._queue_agent_eviction(ref.id)
         self.changed_uids.fold(ref, event)
@@ -278,8 +284,15 @@ class ManagerView:
             self._devices.pop(id_, None)
             self._queue_policies(id_)
             self.queue.add(OVERCOMMIT, id_)
+        elif plural == MIGRATION_JOBS:
+            self.queue.add_all(EVICTION, self._of_job.of(name_from_token(id_)))
         for controller in CONTROLLERS_OF_KIND.get(plural, ()):
             self.queue.add(controller, id_)
+
+    def _index_eviction(self, uid: str) -> None:
+        pending = self.state.of_kind(EvictionState).get(uid)
+        job = "" if pending is None else pending.request.job
+        self._of_job.put(uid, *([job] if job else []))
 
     def _drop_pod(self, uid: str) -> None:
         self._pod_facts.pop(uid, None)
@@ -435,6 +448,10 @@ class ManagerView:
         """Return the uids of the pods that the node's agent last reported as running, in ascending order."""
         agent = self.state.of_kind(NodeAgentState).get(token)
         return agent.running if agent else []
+
+    def evictions_of_job(self, name: str) -> list[str]:
+        """Return the uids of the pods whose eviction a PodMigrationJob of this name requested, and that is pending."""
+        return list(self._of_job.of(name))
 
     def evictions_by_agent(self, token: str) -> list[tuple[str, int]]:
         """Return (RFC 3339 time, number of pods) of the last evictions of best-effort pods by the agent of a node."""

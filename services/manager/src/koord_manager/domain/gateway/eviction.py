@@ -10,16 +10,26 @@ Source:
 """
 
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.gateway import ONLY_TRIED, PodEvicted, PodEvictionDelayed, PodEvictionFailed, PodEvictionRequested
+from koordcore.events.gateway import (
+    ONLY_TRIED,
+    PodEvicted,
+    PodEvictionDelayed,
+    PodEvictionFailed,
+    PodEvictionRequested,
+    PodEvictionWithdrawn,
+)
 from koordcore.state.aggregates import EvictionState, PodSpecState
+from koordcore.values import codec
 
-from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.cluster.view import MIGRATION_JOBS, ManagerView
+from koord_manager.domain.cluster.withdrawn_evictions import withdrawal_by_job
 from koord_manager.domain.gateway.binding import pod_path
 from koord_manager.domain.gateway.requests import Json, Meaning, Request, meaning_of
 
+_JOBS_PATH: Final = f"/apis/scheduling.koordinator.sh/v1alpha1/{MIGRATION_JOBS}"
 _DELAYS: Final = {0: "NoAnswer", 401: "Unauthorized", 408: "NoAnswer", 429: "TooManyRequests"}
 """HTTP status of an answer after which an eviction is retried -> reason in the fact. Others are server errors."""
 
@@ -46,6 +56,10 @@ class Waits(NamedTuple):
     why: str  # Explanation, for example the disruption budget that refuses it
 
 
+Ended: TypeAlias = Evicted | GivenUp | PodEvictionWithdrawn
+"""How an eviction ended: it is not tried again."""
+
+
 def pending_eviction(view: ManagerView, uid: str) -> Eviction | None:
     state = view.state.of_kind(EvictionState).get(uid)
     return Eviction(uid, state.request, state.requested_at) if state is not None else None
@@ -62,6 +76,31 @@ def expired(view: ManagerView, uid: str, now: datetime) -> GivenUp | None:
     state = view.state.of_kind(EvictionState).get(uid)
     failure = state.expired(now) if state is not None else None
     return GivenUp(failure.reason, failure.message) if failure is not None else None
+
+
+def job_request(eviction: Eviction) -> Request | None:
+    """Return the request that reads the job of an eviction; None if no job requested it.
+
+    The API server answers with the job as it is now. The fold may be behind.
+    """
+    if not eviction.request.job:
+        return None
+    return Request("read-job", "GET", f"{_JOBS_PATH}/{eviction.request.job}", None)
+
+
+def judge_job(eviction: Eviction, status: int, body: bytes, message: str) -> PodEvictionWithdrawn | Waits | None:
+    """Interpret the answer to `job_request`: None if the job still wants the eviction.
+
+    Args:
+        status: HTTP status. If it does not say whether the job exists, the eviction waits.
+    """
+    match meaning_of(status):
+        case Meaning.DONE:
+            return withdrawal_by_job(eviction.request, codec.decode(body, dict[str, Any]))
+        case Meaning.GONE:
+            return withdrawal_by_job(eviction.request, None)
+        case _:
+            return Waits(_DELAYS.get(status, "ServerError"), message)
 
 
 def eviction_request(eviction: Eviction) -> Request:
@@ -110,7 +149,7 @@ def judge_eviction(eviction: Eviction, status: int, message: str) -> Evicted | G
             return Waits(_DELAYS.get(status, "ServerError"), message)
 
 
-def eviction_draft(view: ManagerView, eviction: Eviction, ended: Evicted | GivenUp | Waits) -> Draft | None:
+def eviction_draft(view: ManagerView, eviction: Eviction, ended: Ended | Waits) -> Draft | None:
     """Return the fact that records the outcome of an eviction or of an attempt. Return None if it is recorded already.
 
     An eviction that is retried has one fact for each reason, however often an attempt fails.
@@ -124,4 +163,6 @@ def eviction_draft(view: ManagerView, eviction: Eviction, ended: Evicted | Given
         return None if ended.reason in state.delays else Draft(ref, delayed, state.seq)
     if isinstance(ended, Evicted):
         return Draft(ref, PodEvicted(gone=ended.gone), state.seq)
+    if isinstance(ended, PodEvictionWithdrawn):
+        return Draft(ref, ended, state.seq)
     return Draft(ref, PodEvictionFailed(reason=ended.reason, message=ended.message[:1000]), state.seq)

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.gateway import PodEvictionRequested, PodEvictionWithdrawn
 from koordcore.events.migration import FAILED_CALLS, MigratedPod, MigrationAdvanced, MigrationEnded, MigrationHeld
 from koordcore.protocol import keys
 from koordcore.state import ClusterState
 from koordcore.state.fold import AggregateState
 from koordcore.state.migrations import MigrationState
 
-from koord_manager.domain.gateway.eviction import Evicted, GivenUp, Waits
+from koord_manager.domain.gateway.eviction import Ended, Evicted, Waits
 from koord_manager.domain.gateway.pod_status_writes import (
     DESCHEDULER,
     KOORDINATOR,
@@ -26,8 +26,6 @@ from koord_manager.domain.gateway.pod_status_writes import (
 )
 
 Json: TypeAlias = dict[str, Any]
-
-JOBS: Final = "podmigrationjobs"
 
 
 def migration_status(state: MigrationState) -> Json:
@@ -98,15 +96,15 @@ _EVICTING: Final = "Evicting"
 """Action of an eviction without a job. It is also the reason of a job's event that its eviction failed."""
 
 
-def answer_event(uid: str, request: PodEvictionRequested, answer: Evicted | GivenUp | Waits) -> KubernetesEvent | None:
+def answer_event(uid: str, request: PodEvictionRequested, answer: Ended | Waits) -> KubernetesEvent | None:
     """Return the event about the API server's answer to an eviction that the descheduler requested.
 
-    It says that the pod was evicted, or that the eviction by a job failed. None if the pod was gone already, or if an
-    eviction without a job failed.
+    It says that the pod was evicted, or that the eviction by a job failed. None if the pod was gone already, if the
+    job does not want the eviction any more, or if an eviction without a job failed.
     """
     if isinstance(answer, Evicted):
         return None if answer.gone else _descheduled(uid, request)
-    if not request.job:
+    if not request.job or isinstance(answer, PodEvictionWithdrawn):
         return None
     why = answer.why if isinstance(answer, Waits) else answer.message
     return _failed_eviction(_about_job(request.job, request.job_uid), f"{request.namespace}/{request.name}", why)

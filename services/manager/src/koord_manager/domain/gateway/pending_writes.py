@@ -10,8 +10,15 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
-from koordcore.events.envelope import AggregateRef, Event, namespaced_from_token
-from koordcore.events.gateway import PodBindFailed, PodBound, PodEvicted, PodEvictionFailed, PodEvictionRequested
+from koordcore.events.envelope import AggregateRef, Event, name_from_token, namespaced_from_token
+from koordcore.events.gateway import (
+    PodBindFailed,
+    PodBound,
+    PodEvicted,
+    PodEvictionFailed,
+    PodEvictionRequested,
+    PodEvictionWithdrawn,
+)
 from koordcore.events.migration import MigrationAdvanced, MigrationEnded, MigrationHeld
 from koordcore.events.node_ledger import NodeResourcesTaken, PodOnNode
 from koordcore.events.nodepolicy import MassAbnormalityChanged
@@ -42,11 +49,11 @@ from koordcore.stories.modifications import DESCHEDULER
 
 from koord_manager.domain.admission.context.facts import QUOTA_PROFILES
 from koord_manager.domain.cluster.mirrored_kinds import BUDGETS
-from koord_manager.domain.cluster.view import DEVICES, TOPOLOGIES, ManagerView
+from koord_manager.domain.cluster.view import DEVICES, MIGRATION_JOBS, TOPOLOGIES, ManagerView
 from koord_manager.domain.cluster.work_queue import WorkQueue
 from koord_manager.domain.gateway.claim_steps import CLAIMS, FAILED
 from koord_manager.domain.gateway.drains import DRAIN_KINDS, DrainEvents
-from koord_manager.domain.gateway.eviction import Evicted, GivenUp, Waits
+from koord_manager.domain.gateway.eviction import Ended, Waits
 from koord_manager.domain.gateway.migrations import answer_event, migration_events
 from koord_manager.domain.gateway.node_writes import pending_status
 from koord_manager.domain.gateway.objects.reservation_object import (
@@ -183,7 +190,7 @@ class PendingWrites:
                 self.queue.add(EVICTION, ref.id)
                 if event.initiator != DESCHEDULER:
                     self.events.append(_eviction_event(ref.id, event))
-            case PodEvicted() | PodEvictionFailed():
+            case PodEvicted() | PodEvictionFailed() | PodEvictionWithdrawn():
                 self._held.put(ref.id)
             case PodDeviceUnhealthy():
                 self.events.append(device_health(ref.id, event.namespace, event.name, event.devices, event.node))
@@ -194,6 +201,8 @@ class PendingWrites:
             case MigrationHeld() | MigrationAdvanced() | MigrationEnded():
                 self.events.extend(migration_events(ref.id, view.state.get(ref), event))
                 self._add_status(ref)
+                if isinstance(event, MigrationEnded):
+                    self.queue.add_all(EVICTION, view.evictions_of_job(event.job))
             case MassAbnormalityChanged(active=True):
                 self.events.append(_mass_abnormal(view, event))
             case ConfigRejected():
@@ -205,7 +214,9 @@ class PendingWrites:
                 self._profiles.rendered(ref, event.quota_namespace, event.quota_name)
             case CustomObjectObserved():
                 self._note_object(ref)
+                self._note_job(view, ref)
             case CustomObjectDeleted():
+                self._note_job(view, ref)
                 if plural_of(ref.id) == BUDGETS:
                     self._note_budget(ref)
                 elif plural_of(ref.id) == CLAIMS:
@@ -231,7 +242,7 @@ class PendingWrites:
             self.events.append(KubernetesEvent(about, "EvictionBlocked", why[:1024], "Warning", MANAGER))
         self._held.put(uid, event.namespace)
 
-    def answered(self, uid: str, request: PodEvictionRequested, answer: Evicted | GivenUp | Waits) -> None:
+    def answered(self, uid: str, request: PodEvictionRequested, answer: Ended | Waits) -> None:
         """Queue the Kubernetes event about the API server's answer to an eviction, if the descheduler requested it."""
         event = answer_event(uid, request, answer) if request.initiator == DESCHEDULER else None
         if event is not None:
@@ -240,6 +251,11 @@ class PendingWrites:
     def _note_budget(self, ref: AggregateRef) -> None:
         namespace = namespaced_from_token(ref.id.partition("=")[2])[0]
         self.queue.add_all(EVICTION, self._held.of(namespace))
+
+    def _note_job(self, view: ManagerView, ref: AggregateRef) -> None:
+        """Add the keys of the pending evictions of a migration job that changed, because it may not want them now."""
+        if plural_of(ref.id) == MIGRATION_JOBS:
+            self.queue.add_all(EVICTION, view.evictions_of_job(name_from_token(ref.id.partition("=")[2])))
 
     def _note_claim(self, ref: AggregateRef) -> None:
         self.queue.add_all(BINDING, self._by_claim.of(*namespaced_from_token(ref.id.partition("=")[2])))

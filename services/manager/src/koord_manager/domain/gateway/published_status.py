@@ -29,8 +29,9 @@ from koordcore.state.aggregates import (
 )
 from koordcore.values.quantity import of_milli, of_value
 
+from koord_manager.domain.cluster.view import MIGRATION_JOBS
 from koord_manager.domain.gateway.drains import DRAIN_KINDS, drain_ref, with_drain_status
-from koord_manager.domain.gateway.migrations import JOBS, with_migration_status
+from koord_manager.domain.gateway.migrations import with_migration_status
 from koord_manager.domain.gateway.objects.reservation_object import with_reservation_status
 from koord_manager.domain.gateway.requests import Json
 from koord_manager.domain.gateway.scheduler_statuses import explanation_status, topology_status
@@ -88,7 +89,7 @@ def with_published_status(state: ClusterState, plural: str, document: Json) -> J
     """
     if plural == RESERVATIONS:
         return with_reservation_status(state, document)
-    if plural == JOBS:
+    if plural == MIGRATION_JOBS:
         return with_migration_status(state, document)
     if plural in DRAIN_KINDS:
         return with_drain_status(state, plural, document)

@@ -12,9 +12,9 @@ from koordcore.events.explanations import NodeFailure
 from koordcore.events.schedule_explanation import DomainOutlook, ScheduleExplanationComputed, SchedulingOutlook
 from koordcore.state.migrations import MigrationState
 
-from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.cluster.view import MIGRATION_JOBS, ManagerView
 from koord_manager.domain.gateway.drains import DRAIN_KINDS, status_of_drain
-from koord_manager.domain.gateway.migrations import JOBS, migration_patch, migration_status
+from koord_manager.domain.gateway.migrations import migration_patch, migration_status
 from koord_manager.domain.gateway.requests import JSON, MERGE_PATCH, Json, Request
 
 _SCHEDULING: Final = "/apis/scheduling.koordinator.sh/v1alpha1"
@@ -147,14 +147,14 @@ def migration_writes(view: ManagerView, ref: AggregateRef, state: MigrationState
 
     A user may set the phase Aborted at any time. Until the descheduler has recorded this, nothing is written.
     """
-    stored = view.custom(JOBS, "", state.job)
+    stored = view.custom(MIGRATION_JOBS, "", state.job)
     found: Json | None = None if stored is None else stored.object
     if found is None or found["metadata"].get("uid") != ref.id:
         return []
     present: Json = found.get("status") or {}
     if present.get("phase") == "Aborted" and not state.ended_at:
         return []
-    path = f"{_SCHEDULING}/{JOBS}/{state.job}"
+    path = f"{_SCHEDULING}/{MIGRATION_JOBS}/{state.job}"
     identity: Json = {"uid": ref.id}
     requests: list[Request] = []
     patch = migration_patch(found, state)

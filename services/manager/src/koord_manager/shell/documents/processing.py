@@ -20,6 +20,7 @@ from koordcore.service.failpoints import failpoint
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.admission.quotas.evaluation import quota_to_evaluate
+from koord_manager.domain.cluster.withdrawn_evictions import with_withdrawals
 from koord_manager.domain.documents.admitting import AdmissionRefused, Applied, pod_document
 from koord_manager.domain.documents.apply import Target, decide_apply, decide_delete
 from koord_manager.domain.documents.config_verdict import ConfigVerdict, config_question, judge_config
@@ -152,6 +153,7 @@ async def _process_group(context: ManagerContext, works: Sequence[Work]) -> list
                 context.logger.error("document_not_decided", object=_identity(work.subject), exc_info=error)
                 _answer(work, _failed(work, f"the document cannot be decided: {type(error).__name__}: {error}"))
                 continue
+        applied = applied._replace(drafts=with_withdrawals(context.view, applied.drafts))
         action, uid, drafts, refusal = applied[:4]
         if work.dry_run:
             errors = field_errors(refusal) if refusal else []

@@ -17,12 +17,14 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from koordcore.events.envelope import AggregateRef, name_token
+from koordcore.events.gateway import PodEvictionWithdrawn
 from koordcore.protocol.objects import Pod
 from koordcore.service.failpoints import failpoint
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 from koordcore.values.timestamps import rfc3339
 
+from koord_manager.domain.cluster.withdrawn_evictions import withdrawal
 from koord_manager.domain.gateway import binding as bindings
 from koord_manager.domain.gateway import eviction as evictions
 from koord_manager.domain.gateway.binding import label_request, lock_request, look_request
@@ -297,8 +299,12 @@ class Outbox:
         answer = NOT_ASKED
         if evictions.is_leaving(view, eviction):
             ended = evictions.Evicted(gone=True)
+        elif (withdrawn := withdrawal(view, eviction.request)) is not None:
+            ended = withdrawn
         elif (expired := evictions.expired(view, uid, self._facts.clock.now())) is not None:
             ended = expired
+        elif (kept := await self._kept_by_job(eviction)) is not None:
+            ended = kept
         else:
             asked = eviction.request
             if asked.method == "delete":
@@ -315,6 +321,14 @@ class Outbox:
         self._spoken()
         is_recorded = await self._facts.write(lambda: evictions.eviction_draft(view, eviction, ended))
         return (retry_after or 0.0) if isinstance(ended, evictions.Waits) else is_recorded
+
+    async def _kept_by_job(self, eviction: evictions.Eviction) -> PodEvictionWithdrawn | evictions.Waits | None:
+        """Return why an eviction must not be sent now, from its job at the API server; None if it may be sent."""
+        request = evictions.job_request(eviction)
+        if request is None:
+            return None
+        answer = await self._send(request)
+        return evictions.judge_job(eviction, answer.status, answer.body, answer.message())
 
     # -- nodes ------------------------------------------------------------------------------------------------------
 

@@ -40,6 +40,7 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_manager.domain.cluster.mirrored_kinds import BUDGETS
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.cluster.withdrawn_evictions import withdrawal
 from koord_manager.domain.controller_names import DISRUPTION_BUDGET
 from koord_manager.domain.controllers.agent_evictions import INITIATOR as AGENT
 
@@ -284,6 +285,8 @@ def decide_eviction(view: ManagerView, budgets: Budgets, uid: str, now: datetime
     ref, spec = AggregateRef("eviction", uid), view.state.of_kind(PodSpecState).get(uid)
     if spec is None:
         return [Draft(ref, PodEvicted(gone=True), request_state.seq)]
+    if (withdrawn := withdrawal(view, request_state.request)) is not None:
+        return [Draft(ref, withdrawn, request_state.seq)]
     if (over := request_state.expired(now)) is not None:
         return [Draft(ref, over, request_state.seq)]
     meta, request = spec.object.metadata, request_state.request

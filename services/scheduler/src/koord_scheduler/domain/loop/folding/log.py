@@ -18,6 +18,7 @@ from koordcore.events.gateway import (
     PodEvictionDelayed,
     PodEvictionFailed,
     PodEvictionRequested,
+    PodEvictionWithdrawn,
 )
 from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken
 from koordcore.events.nodepolicy import NodeDevicesComputed, NodeHealthAssessed, NodeOvercommitComputed
@@ -56,7 +57,7 @@ def fold_statement(state: SchedulerState, stored: StoredEvent, event: Event | No
         case PodEvictionRequested():
             state.nominator.evictions[stored.ref.id] = event.reason
             state.nominator.unsaid.discard(stored.ref.id)
-        case PodEvictionFailed():
+        case PodEvictionFailed() | PodEvictionWithdrawn():
             state.nominator.eviction_failed(stored.ref.id)
             state.hints.eviction_failed(state.pods[stored.ref.id], stored.event_id)
         case PodEvicted() | PodEvictionDelayed():
