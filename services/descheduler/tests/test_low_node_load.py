@@ -2,7 +2,14 @@
 
 from typing import Any
 
-from koord_descheduler.domain.plugins.low_node_load.anomaly import AnomalyCondition, Detectors, UsageKind
+from koord_descheduler.domain.plugins.low_node_load.anomaly import (
+    OK,
+    AnomalyCondition,
+    Detectors,
+    UsageKind,
+    elapsed,
+    observed,
+)
 from koord_descheduler.domain.plugins.low_node_load.arguments import DEFAULT_POOL, NodePoolArgs, check, decode
 from koord_descheduler.domain.plugins.low_node_load.load import (
     NodeClass,
@@ -77,3 +84,12 @@ def test_an_observation_without_heat_does_not_end_an_anomaly() -> None:
     detectors.reset_if_ok(UsageKind.NODE, "n")
     assert detectors.is_anomalous(UsageKind.NODE, "n", 80.0, CONDITION)
     assert not detectors.is_anomalous(UsageKind.NODE, "n", 80.1, CONDITION)
+
+
+def test_an_anomaly_without_a_timeout_lasts_a_minute() -> None:
+    condition = AnomalyCondition(abnormalities=1, timeout=0.0)
+    detector = OK
+    for now in (1.0, 2.0):
+        detector = observed(detector, now, condition, is_abnormal=True)
+    assert elapsed(detector, 62.0, condition).is_anomalous
+    assert not elapsed(detector, 62.1, condition).is_anomalous

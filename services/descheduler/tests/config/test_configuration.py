@@ -227,3 +227,32 @@ def test_the_document_names_every_setting_without_effect() -> None:
     reasons += [(f"{plugin} {field}", why) for (plugin, field), why in IDLE_ARGUMENTS.items()]
     for field, why in reasons:
         assert any(field in row and why in row for row in rows), field
+
+
+def test_native_plugins_have_the_defaults_of_the_reference_in_full() -> None:
+    enabled = "[{name: FragmentationAware}, {name: ScaleDownBinPack}, {name: CustomPriority}]"
+    levels = "[{name: a, nodeSelector: {}}, {name: b, nodeSelector: {}}]"
+    empty = "{strategy: '', resources: [], resourceWeights: {cpu: 3}}"
+    text = (
+        f"{HEADER}profiles:\n- plugins: {{balance: {{enabled: {enabled}}}}}\n  pluginConfig:\n"
+        f"  - {{name: ScaleDownBinPack, args: {empty}}}\n"
+        f"  - {{name: CustomPriority, args: {{mode: '', evictionOrder: {levels}}}}}\n"
+        "  - {name: MigrationController, args: {schedulerNames: [], defaultJobMode: '', evictionPolicy: ''}}\n"
+    )
+    (profile,) = load(text.encode(), BUILT_IN).profiles
+    args = {entry.name: dict(entry.args or {}) for entry in profile.plugin_config}
+    pack, migration, spread = args["ScaleDownBinPack"], args["MigrationController"], args["FragmentationAware"]
+    assert (pack["strategy"], pack["resources"]) == ("CalculateOnly", ["cpu", "memory"])
+    assert pack["resourceWeights"] == {"cpu": 3, "memory": 1}
+    assert args["CustomPriority"]["mode"] == "BestEffort"
+    assert migration["evictQPS"] == 10
+    assert (migration["schedulerNames"], migration["defaultJobMode"], migration["evictionPolicy"]) == (
+        ["koord-scheduler"],
+        "ReservationFirst",
+        "Eviction",
+    )
+    assert (spread["resources"], spread["imbalanceThreshold"], spread["minImprovementThreshold"]) == (
+        ["cpu", "memory"],
+        0.15,
+        0.02,
+    )

@@ -21,6 +21,7 @@ from koord_descheduler.domain.jobs.reservation_template import reservation_for
 from koord_descheduler.domain.jobs.state_machine import created, evicted, look
 from koord_descheduler.domain.jobs.world import CreateReservation, DeleteReservation, Evict, JobPolicy, ReservationView
 from koord_descheduler.domain.view.pods import PodView
+from koordcore.protocol import keys
 from support.depth import examples
 from support.descheduler.views import pod_view_from_json
 
@@ -280,3 +281,14 @@ def test_a_template_with_nulls_excludes_the_node_of_the_pod(written: dict[str, A
 def test_a_job_whose_ttl_is_not_above_0_never_times_out(ttl: str) -> None:
     job = job_from_json({"metadata": {"name": "j"}, "spec": {"ttl": ttl}})
     assert not job.is_over(job.created + 86_400.0)
+
+
+def test_a_template_may_name_its_reservation_and_keeps_its_metadata() -> None:
+    metadata = {"name": "mine", "labels": {"a": "b"}, "annotations": {"c": "d"}}
+    options = {"reservationOptions": {"template": {"metadata": metadata}}}
+    job = job_from_json({"metadata": {"name": "j", "uid": "u"}, "spec": options})
+    made = reservation_for(job, {"metadata": {"name": "app", "namespace": "d"}, "spec": {}}, 0.0)
+    labels = {"a": "b", "app.kubernetes.io/created-by": "koord-descheduler", keys.RESERVATION_ORDER: "0"}
+    assert made["metadata"] == {"name": "mine", "labels": labels, "annotations": {"c": "d"}}
+    done = created(job, "")
+    assert (done.job.reservation, done.events[0].message) == ("mine", 'Successfully create Reservation "mine"')

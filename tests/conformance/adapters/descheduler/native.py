@@ -14,11 +14,12 @@ from koordcore.values.invalid import InvalidInput
 @adapter("descheduler.anomaly_detector", exact_text=("states",))
 def anomaly_detector(given: dict[str, Json]) -> dict[str, Json]:
     """The state of an anomaly detector after each observation (descheduler spec, 8.6)."""
-    condition = AnomalyCondition(
-        abnormalities=given["consecutive_abnormalities"],
-        normalities=given["consecutive_normalities"],
-        timeout=given["timeout_seconds"],
-    )
+    fields = {
+        "abnormalities": "consecutive_abnormalities",
+        "normalities": "consecutive_normalities",
+        "timeout": "timeout_seconds",
+    }
+    condition = AnomalyCondition(**{name: given[key] for name, key in fields.items() if given.get(key) is not None})
     detector, states = OK, list[str]()
     for event in given["events"]:
         now, what = event["at"], event["op"]

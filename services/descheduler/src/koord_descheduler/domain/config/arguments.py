@@ -9,9 +9,9 @@ Source:
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
-from koordcore.protocol.component_config import Text, WireModel, read
+from koordcore.protocol.component_config import Text, WireModel, read, wire_name
 from koordcore.protocol.objects import LabelSelector, LabelSelectorRequirement, without_nulls
 from koordcore.protocol.selectors import EVERYTHING, Selector, compile_selector
 from koordcore.values.invalid import InvalidInput
@@ -25,12 +25,18 @@ M = TypeVar("M", bound=WireModel)
 def native_args(raw: Mapping[str, object], kind: type[M]) -> M:
     """Return the arguments of a native plugin, with defaults. `null` counts as absent, an unknown field is an error.
 
-    See descheduler spec, 3.2 (1).
+    As in Koordinator, an empty text or list counts as absent if the default of the field is a text or a list that is
+    not empty. See descheduler spec, 3.2 (1).
 
     Raises:
         InvalidConfiguration: Fields are unknown or have wrong types; it has all problems with their paths.
     """
-    return read(kind, without_nulls(raw), "")
+    given = cast("dict[str, object]", without_nulls(raw))
+    for name, field in kind.model_fields.items():
+        default: object = field.default
+        if bool(default) and isinstance(default, str | tuple) and given.get(wire_name(name)) in ("", []):
+            del given[wire_name(name)]
+    return read(kind, given, "")
 
 
 def upstream_args(raw: Mapping[str, object], kind: type[M]) -> M:

@@ -109,7 +109,9 @@ def reservation_of_job(state: ClusterState, name: str) -> str:
     spec: dict[str, Any] = job.get("spec") or {}
     options: dict[str, Any] = spec.get("reservationOptions") or {}
     given: dict[str, Any] = options.get("reservationRef") or {}
-    return str(given.get("name") or job["metadata"].get("uid", ""))
+    template: dict[str, Any] = options.get("template") or {}
+    metadata: dict[str, Any] = template.get("metadata") or {}
+    return str(given.get("name") or metadata.get("name") or job["metadata"].get("uid", ""))
 
 
 def available_reservations(state: ClusterState) -> Iterator[ReservationStatus]:

@@ -135,7 +135,7 @@ class MigrationControllerArgs(WireModel):
     default_job_ttl: SignedDuration = 300.0  # Seconds after which a job is given up; 0: never
     # Schedulers that know Reservations. With ReservationFirst, pods of other ones stay.
     scheduler_names: tuple[Text, ...] = ("koord-scheduler",)
-    evict_qps: NumberOrText = "10"  # Evictions per second of the process, as a number or as text
+    evict_qps: NumberOrText = 10  # Evictions per second of the process, as a number or as text
     evict_burst: StrictInt = 1  # Largest number of evictions at once
     eviction_policy: Text = EVICTION  # How pods leave: Eviction, Delete, or SoftEviction (by an annotation)
     # Options of the deletion for jobs that have none; None: none.

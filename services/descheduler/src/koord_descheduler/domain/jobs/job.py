@@ -89,7 +89,7 @@ class Condition:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationJob:
     name: str
-    uid: str  # Uid of the object; also the name of the Reservation that is made for it
+    uid: str  # Uid of the object
     created: float  # Unix seconds of its creation
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     annotations: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -139,6 +139,12 @@ class MigrationJob:
     def plan(self) -> str:
         """Id of the plan whose pods move all or none; "" if the job belongs to none."""
         return self.annotations.get(keys.MOVE_PLAN, "")
+
+    @property
+    def reservation_name(self) -> str:
+        """Name of the Reservation that is made for the job: that of its template, else the uid of the job."""
+        metadata: Mapping[str, Any] = (self.template or {}).get("metadata") or {}
+        return str(metadata.get("name") or self.uid)
 
     def condition(self, type_: ConditionType) -> Condition | None:
         """None if its step was not reached yet."""

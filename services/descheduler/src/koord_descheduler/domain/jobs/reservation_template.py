@@ -36,9 +36,9 @@ def reservation_for(
     """Return the Reservation of a job as an object, without apiVersion and kind.
 
     Fields that the template of the job leaves out are taken from the pod. The Reservation excludes the node of the pod.
-    Its name is the uid of the job, and it is used once. Without owners in the template, it is for the pods of the pod's
-    controller, or for the pod itself if the scheduler found no node for it. It expires with the job, unless the
-    template says otherwise.
+    Its name is that of the template, else the uid of the job. It is used once. Without owners in the template, it is
+    for the pods of the pod's controller, or for the pod itself if the scheduler found no node for it. It expires with
+    the job, unless the template says otherwise.
 
     Args:
         now: Unix seconds.
@@ -46,7 +46,7 @@ def reservation_for(
         avoided: Further nodes that the Reservation excludes.
     """
     template: Document = copy.deepcopy(dict(job.template or {}))
-    metadata: Document = {**cast("Document", template.get("metadata") or {}), "name": job.uid}
+    metadata: Document = {**cast("Document", template.get("metadata") or {}), "name": job.reservation_name}
     order = str(int(now * 1000))
     metadata["labels"] = {**(metadata.get("labels") or {}), CREATED_BY: CREATOR, keys.RESERVATION_ORDER: order}
     spec: Document = dict(template.get("spec") or {})

@@ -64,9 +64,9 @@ def created(job: MigrationJob, error: str) -> Looked:
         message = f"Failed to create Reservation caused by {error}"
         failed = job.with_condition(type_, Condition(False, str(Reason.FAILED_CREATE_RESERVATION), message))
         return Looked(job=failed, events=(_warning(Reason.FAILED_CREATE_RESERVATION, message),))
-    message = f'Successfully create Reservation "{job.uid}"'
+    message = f'Successfully create Reservation "{job.reservation_name}"'
     event = JobEvent("job", "Normal", str(type_), message)
-    return Looked(job=replace(job, reservation=job.uid), events=(event,))
+    return Looked(job=replace(job, reservation=job.reservation_name), events=(event,))
 
 
 def evicted(job: MigrationJob, pod: PodView, error: str) -> Looked:

@@ -68,7 +68,7 @@ class JobPolicy:
 
 @dataclass(frozen=True, slots=True)
 class CreateReservation:
-    """Create the Reservation of the job, named by the job's uid. If it exists already, that counts as success."""
+    """Create the Reservation of the job, `MigrationJob.reservation_name`. One that exists already counts as success."""
 
     pod: PodView  # The pod that moves
     avoided: frozenset[str] = frozenset()  # Nodes besides that of the pod on which the Reservation must not be placed

@@ -42,6 +42,17 @@ class ScaleDownBinPackArgs(ScopeArgs):
     resource_weights: Mapping[Text, StrictFloat] = {}  # Resource -> weight; 1 if absent
 
 
+def decode(raw: Mapping[str, object]) -> ScaleDownBinPackArgs:
+    """Return the arguments with the weights of all resources.
+
+    Raises:
+        InvalidConfiguration: Fields are unknown or have wrong types.
+    """
+    args = native_args(raw, ScaleDownBinPackArgs)
+    weights = {**dict.fromkeys(args.resources, 1.0), **args.resource_weights}
+    return args.model_copy(update={"resource_weights": weights})
+
+
 def check(args: ScaleDownBinPackArgs) -> Iterator[InvalidInput]:
     yield from check_scope(args)
     yield from check_resources(args.resources)
@@ -133,7 +144,7 @@ KIND: Final = PluginKind(
     name=NAME,
     points=frozenset({Point.BALANCE}),
     is_native=True,
-    decode=lambda raw: native_args(raw, ScaleDownBinPackArgs),
+    decode=decode,
     check=check,
     make=lambda args, _: ScaleDownBinPack(args),
 )

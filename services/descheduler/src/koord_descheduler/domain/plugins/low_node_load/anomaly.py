@@ -9,13 +9,22 @@ Source:
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
+
+DEFAULT_TIMEOUT: Final = 60.0
+"""Seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnomalyCondition:
     abnormalities: int = 5  # Number of abnormal observations in a row that do not yet make an anomaly
     normalities: int = 3  # Number of normal observations in a row that do not yet end an anomaly
-    timeout: float = 60.0  # Seconds after which an anomaly ends by itself
+    timeout: float = DEFAULT_TIMEOUT  # Seconds after which an anomaly ends by itself; 0 or less: the default
+
+    @property
+    def lasts(self) -> float:
+        """Seconds after which an anomaly ends by itself."""
+        return self.timeout if self.timeout > 0 else DEFAULT_TIMEOUT
 
     @property
     def is_off(self) -> bool:
@@ -37,7 +46,7 @@ OK = Detector()
 
 def elapsed(detector: Detector, now: float, condition: AnomalyCondition) -> Detector:
     """If the anomaly is older than the timeout, the detector is ok again at `now`."""
-    if detector.is_anomalous and now > detector.since + condition.timeout:
+    if detector.is_anomalous and now > detector.since + condition.lasts:
         return Detector(last_abnormal=detector.last_abnormal)
     return detector
 
