@@ -7,7 +7,7 @@ import pytest
 from koord_descheduler import compose
 from koord_descheduler.shell.job_control import JobControl
 from koordcore.events.descheduling import RoundDecided
-from koordcore.events.migration import MigrationArbitrated, MigrationEnded, MigrationForgotten
+from koordcore.events.migration import MigrationArbitrated, MigrationEnded, MigrationForgotten, MigrationHeld
 from koordcore.protocol import keys
 from koordcore.stories.migrations import migration_story
 from koordcore.stories.modifications import KINDS, AuditReader
@@ -195,10 +195,11 @@ async def test_two_jobs_of_one_pod_ask_for_one_eviction_and_both_end(world: Worl
     for name in ("j", "k"):
         await world.custom("PodMigrationJob", job(name, "p", mode="EvictDirectly"))
     async with world.service(configuration(plugins=False, evictBurst=10)):
-        await is_told(world, MigrationArbitrated, 2)
+        await is_told(world, MigrationHeld)
         await until(lambda: world.requests())
         await leave(world, "p")
         await is_told(world, MigrationEnded, 2)
+    assert len([each for each in await world.facts("migration") if isinstance(each, MigrationArbitrated)]) == 2
     assert [request.name for request in await world.requests()] == ["p"]
 
 

@@ -1,5 +1,6 @@
 """What a pass over the jobs decides, without the service that carries it out."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,13 +12,14 @@ from koord_descheduler.domain.jobs.controller import JobController, job_controll
 from koord_descheduler.domain.jobs.effects import FIRST_SECONDS
 from koord_descheduler.domain.jobs.job import PASSED, Phase
 from koord_descheduler.domain.jobs.passes import Agenda, Looks
-from koord_descheduler.domain.jobs.viewing import all_jobs
+from koord_descheduler.domain.jobs.viewing import all_jobs, counted_evictions
 from koord_descheduler.domain.jobs.world import RETRY_SECONDS
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.view.building import ViewBuilder
+from koord_descheduler.domain.view.pods import PodView
 from koordcore.events.envelope import AggregateRef, Event
 from koordcore.events.envelope import Draft as Written
-from koordcore.events.gateway import PodEvictionRequested, PodEvictionWithdrawn
+from koordcore.events.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested, PodEvictionWithdrawn
 from koordcore.events.migration import (
     SOFT_EVICTION_REFUSED,
     TOO_MANY_EVICTIONS,
@@ -26,20 +28,29 @@ from koordcore.events.migration import (
     MigrationEnded,
     MigrationForgotten,
     MigrationHeld,
+    MigrationProgress,
 )
-from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, NodeSpecAdded, PodSpecAdded, custom_ref
+from koordcore.events.objects import (
+    CustomObjectDeleted,
+    CustomObjectObserved,
+    NodeSpecAdded,
+    PodSpecAdded,
+    PodSpecDeleted,
+    custom_ref,
+)
 from koordcore.protocol import keys
 from koordcore.protocol.objects import node_from_json, pod_from_json
 from koordcore.requests.objects import ChangeOutcome, ChangeResult, PatchObject
 from koordcore.state.aggregates import EvictionState
 from koordcore.state.migrations import MigrationState
 from koordcore.values import codec
-from koordcore.values.timestamps import unix_seconds
+from koordcore.values.timestamps import rfc3339, unix_seconds
 from support.histories.recording import stored
 
 CREATED = "2026-05-04T10:00:00Z"
 NOW = unix_seconds(CREATED) + 10
 REPLICAS = 20
+FAILED = MigrationProgress(phase="Failed")
 DONE, REFUSED = (ChangeOutcome(result=each, message="no") for each in (ChangeResult.DONE, ChangeResult.REFUSED))
 
 
@@ -65,8 +76,7 @@ class Cluster:
             node = {"metadata": {"name": name}, "status": {"allocatable": {"cpu": "64"}}}
             self.tell(AggregateRef("nodespec", name), NodeSpecAdded(object=node_from_json(node)))
         owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}
-        workload = {"kind": "ReplicaSet", "metadata": {"namespace": "d", "name": "r", "uid": "r"}}
-        self.custom("replicasets", "d", {**workload, "spec": {"replicas": REPLICAS}})
+        self.scale(REPLICAS)
         self._owner = owner
         for number in range(REPLICAS):
             self.pod(number)
@@ -86,15 +96,31 @@ class Cluster:
         self.tell(ref, CustomObjectObserved(object=document))
 
     def job(
-        self, name: str, pod: int, *, passed: bool = True, status: dict[str, Any] | None = None, **spec: Any
+        self,
+        name: str,
+        pod: int,
+        *,
+        passed: bool = True,
+        status: dict[str, Any] | None = None,
+        created: float = unix_seconds(CREATED),
+        **spec: Any,
     ) -> None:
         annotations = {keys.PASSED_ARBITRATION: PASSED} if passed else {}
-        metadata = {"name": name, "uid": f"uid-{name}", "creationTimestamp": CREATED, "annotations": annotations}
+        at = rfc3339(datetime.fromtimestamp(created, UTC))
+        metadata = {"name": name, "uid": f"uid-{name}", "creationTimestamp": at, "annotations": annotations}
         reference = {"namespace": "d", "name": f"p{pod}", "uid": f"u{pod}"}
         document = {"kind": "PodMigrationJob", "metadata": metadata, "spec": {"podRef": reference, **spec}}
         if status:
             document["status"] = status
         self.custom("podmigrationjobs", "", document)
+
+    def scale(self, replicas: int) -> None:
+        workload = {"kind": "ReplicaSet", "metadata": {"namespace": "d", "name": "r", "uid": "r"}}
+        self.custom("replicasets", "d", {**workload, "spec": {"replicas": replicas}})
+
+    def is_limited(self, pod: PodView, now: float = NOW) -> bool:
+        self.controller.limiter.rebuild(counted_evictions(self.builder, now))
+        return self.controller.limiter.is_limited(pod, now)
 
     def looks(self, now: float = NOW) -> Looks:
         return passes.look_at_due(
@@ -179,19 +205,93 @@ def test_a_refused_call_is_told_and_recorded_as_a_limit() -> None:
     ]
 
 
-def test_tokens_of_objects_are_taken_once_per_stored_eviction() -> None:
+def test_an_eviction_takes_a_token_while_it_is_under_way_and_for_good_once_it_succeeded() -> None:
     limit = {"workload": {"duration": "1h", "maxMigrating": 1}}
     cluster = Cluster(objectLimiters=limit, evictBurst=10)
     cluster.job("j", 0)
     looks, pod = cluster.looks(), cluster.builder.pod_named("d", "p1")
     assert pod is not None
-    facts, limiter = cluster.builder.state.of_kind(MigrationState), cluster.controller.limiter
-    passes.count_evictions(looks.plans, facts, limiter)
-    assert not limiter.is_limited(pod, NOW)
+    assert not cluster.is_limited(pod)
     cluster.conclude(looks)
-    recorded = facts["uid-j"]
-    passes.count_evictions(looks.plans, facts, limiter)
-    assert limiter.is_limited(pod, unix_seconds(recorded.evicted_at))
+    assert cluster.is_limited(pod)
+    cluster.tell(AggregateRef("eviction", "u0"), PodEvictionFailed(reason="TooManyRequests"))
+    assert not cluster.is_limited(pod), "a budget refused the eviction"
+    cluster.conclude(cluster.looks(NOW + RETRY_SECONDS))
+    cluster.tell(AggregateRef("eviction", "u0"), PodEvicted())
+    assert cluster.is_limited(pod), "the pod terminates"
+    cluster.tell(AggregateRef("podspec", "u0"), PodSpecDeleted(namespace="d", name="p0"))
+    (ended,) = cluster.conclude(cluster.looks(NOW + 2 * RETRY_SECONDS))
+    assert isinstance(ended, MigrationEnded)
+    gone_at = unix_seconds(cluster.builder.state.of_kind(MigrationState)["uid-j"].since["Eviction"])
+    assert cluster.is_limited(pod, gone_at + 1800)
+    assert not cluster.is_limited(pod, gone_at + 3700)
+
+
+def test_a_workload_that_was_scaled_down_keeps_its_last_replica() -> None:
+    cluster = Cluster()
+    cluster.job("j", 0, passed=False)
+    cluster.store(passes.arbitrated(all_jobs(cluster.builder), cluster.builder, cluster.controller, NOW).steps)
+    cluster.scale(1)
+    (held,) = [event for event in cluster.store(cluster.looks().held) if isinstance(event, MigrationHeld)]
+    assert held.limits == ["expected_replicas"]
+    cluster.scale(REPLICAS)
+    (found,) = cluster.looks(NOW + RETRY_SECONDS).plans
+    assert found.eviction is not None
+
+
+@pytest.mark.parametrize("switch", [{"skipCheckExpectedReplicas": True}, {"skipEvictionGates": ["ExpectedReplicas"]}])
+def test_the_check_of_the_replicas_can_be_switched_off(switch: dict[str, Any]) -> None:
+    cluster = Cluster(**switch)
+    cluster.job("j", 0)
+    cluster.scale(1)
+    assert not [each.limits for each in cluster.store(cluster.looks().held) if isinstance(each, MigrationHeld)]
+
+
+def test_an_eviction_that_waits_is_withdrawn_when_its_workload_is_scaled_down() -> None:
+    cluster = Cluster()
+    cluster.job("j", 0)
+    cluster.conclude(cluster.looks())
+    assert not passes.overtaken(all_jobs(cluster.builder), cluster.builder, cluster.controller)
+    cluster.scale(1)
+    withdrawn, held = cluster.store(passes.overtaken(all_jobs(cluster.builder), cluster.builder, cluster.controller))
+    assert isinstance(withdrawn, PodEvictionWithdrawn)
+    assert withdrawn.reason == "LimitReached"
+    assert isinstance(held, MigrationHeld)
+    assert not cluster.looks(NOW + RETRY_SECONDS).plans
+    cluster.scale(REPLICAS)
+    (again,) = cluster.looks(NOW + 2 * RETRY_SECONDS).plans
+    assert again.eviction is not None
+
+
+def test_two_jobs_never_work_on_one_pod() -> None:
+    cluster = Cluster()
+    cluster.job("younger", 0, passed=False, created=NOW)
+    cluster.job("older", 0, passed=False)
+
+    def arbitrated() -> list[Event]:
+        jobs = all_jobs(cluster.builder)
+        return cluster.store(passes.arbitrated(jobs, cluster.builder, cluster.controller, NOW).steps)
+
+    passed, held = arbitrated()
+    assert isinstance(passed, MigrationArbitrated)
+    assert passed.job == "older"
+    assert isinstance(held, MigrationHeld)
+    assert (held.job, held.limits) == ("younger", ["migration_job_exists"])
+    assert arbitrated() == []
+    cluster.tell(AggregateRef("migration", "uid-older"), MigrationEnded(job="older", progress=FAILED))
+    (later,) = arbitrated()
+    assert isinstance(later, MigrationArbitrated)
+    assert later.job == "younger"
+
+
+def test_of_two_jobs_that_a_user_let_pass_one_works_on_the_pod() -> None:
+    cluster = Cluster()
+    cluster.job("a", 0, created=NOW)
+    cluster.job("b", 0, ttl="1m")
+    found = cluster.looks()
+    assert [each.before.name for each in found.plans] == ["b"]
+    (held,) = [each for each in cluster.store(found.held) if isinstance(each, MigrationHeld)]
+    assert (held.job, held.limits) == ("a", ["migration_job_exists"])
 
 
 def test_a_job_is_due_again_when_its_objects_change_or_its_time_has_come() -> None:

@@ -99,13 +99,14 @@ class PodEvictionFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="eviction")
 class PodEvictionWithdrawn(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A requested eviction must not be carried out any more, because its PodMigrationJob does not want it now.
+    """A requested eviction must not be carried out any more, because its PodMigrationJob does not want it now, or
+    because the workload of the pod cannot spare it any more.
 
     The fact that deletes, pauses or aborts the job is in the same atomic batch, if the job is changed without an API
     server.
     """
 
-    reason: str  # "JobDeleted", "JobPaused", "JobAborted" or "JobEnded"
+    reason: str  # "JobDeleted", "JobPaused", "JobAborted", "JobEnded" or "LimitReached"
     message: str = ""  # One sentence that names the job
 
 

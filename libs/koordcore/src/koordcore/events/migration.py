@@ -104,6 +104,8 @@ class MigrationAdvanced(Event, frozen=True, kw_only=True, omit_defaults=True):
     # If the step requests the eviction of the pod, the number of replicas that its workload should have. None for other
     # steps, and for a pod without a known workload.
     replicas: int | None = None
+    # If the step requests the eviction of the pod, the uid of its controller; "" for other steps, and without one.
+    controller: str = ""
     # If the step set the soft-eviction annotation of the pod, its values; else None.
     soft_eviction: ChangedField | None = None
     notices: list[MigrationNotice] = []  # Kubernetes events about the step

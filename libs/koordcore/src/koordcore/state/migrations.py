@@ -79,6 +79,7 @@ def _advanced(state: MigrationState | None, event: MigrationAdvanced, at: Stored
     return replace(
         after,
         pod=event.pod,
+        controller=after.controller or event.controller,
         replicas=after.replicas if event.replicas is None else event.replicas,
         soft_eviction=after.soft_eviction if event.soft_eviction is None else event.soft_eviction.after,
     )

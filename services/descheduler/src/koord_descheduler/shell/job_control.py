@@ -24,8 +24,8 @@ from koord_descheduler.domain.jobs import passes
 from koord_descheduler.domain.jobs.controller import JobController
 from koord_descheduler.domain.jobs.job import MigrationJob
 from koord_descheduler.domain.jobs.passes import COLLECTION_SECONDS, Agenda, Decided, Step
-from koord_descheduler.domain.jobs.recording import recorded_evictions
-from koord_descheduler.domain.jobs.viewing import all_jobs
+from koord_descheduler.domain.jobs.recording import requested_evictions
+from koord_descheduler.domain.jobs.viewing import all_jobs, counted_evictions
 from koord_descheduler.domain.jobs.world import RETRY_SECONDS
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.shell.facts import PAUSE_SECONDS, FactWriter
@@ -94,9 +94,9 @@ class JobControl:
         except InvalidInput as error:
             self._waits.lasts(str(error))
             return None
-        evictions = list(recorded_evictions(self.builder.state.of_kind(MigrationState).values()))
-        controller.limiter.rebuild(evictions)
-        controller.budget.rebuild(each.at for each in evictions)
+        controller.limiter.rebuild(counted_evictions(self.builder, self.clock.now().timestamp()))
+        requests = requested_evictions(self.builder.state.of_kind(MigrationState).values())
+        controller.budget.rebuild(requests)
         self._controller = controller
         return controller
 
@@ -113,6 +113,7 @@ class JobControl:
         await self._changed(passes.soft_evictions_to_withdraw(jobs, builder), term)
         await self._carry_out(passes.advanced_plans(jobs, builder, now), term)
         await self._carry_out(passes.arbitrated(jobs, builder, controller, now), term)
+        await self._append(passes.overtaken(jobs, builder, controller), term)
         await self._advance(jobs, controller, now, term)
         existing = {job.uid for job in jobs}
         self._agenda.keep_only(existing)
@@ -130,6 +131,7 @@ class JobControl:
     async def _advance(self, jobs: Sequence[MigrationJob], controller: JobController, now: float, term: Term) -> None:
         """Look at the jobs that are due, make their changes, and record their steps."""
         builder, position = self.builder, self.builder.state.position
+        controller.limiter.rebuild(counted_evictions(builder, now))
         looks = passes.look_at_due(jobs, builder, controller, self._agenda, now, without_claims=self.without_claims)
         for kind in looks.limited:
             self.metrics.limited(kind)
@@ -150,7 +152,7 @@ class JobControl:
             steps.append(step)
             self._agenda.changed(each, mine, builder.state, now)
         await self._append([step for step in steps if step], term, position)
-        passes.count_evictions(looks.plans, builder.state.of_kind(MigrationState), controller.limiter)
+        controller.limiter.rebuild(counted_evictions(builder, now))
 
     async def _append(self, steps: Sequence[Step], term: Term, position: int | None = None) -> None:
         """Append facts, and wait until they are folded. They are based on `position`; None: the present one."""

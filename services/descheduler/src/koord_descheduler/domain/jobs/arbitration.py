@@ -15,7 +15,7 @@ from koordcore.events.descheduling import Inputs
 
 from koord_descheduler.domain.jobs.arguments import MigrationControllerArgs
 from koord_descheduler.domain.jobs.controller import JobController
-from koord_descheduler.domain.jobs.in_flight import JobsInFlight, in_flight, pod_of
+from koord_descheduler.domain.jobs.in_flight import JOB_EXISTS, JobsInFlight, in_flight, pod_of
 from koord_descheduler.domain.jobs.job import MigrationJob, Phase, Reason
 from koord_descheduler.domain.jobs.limits import counted_limits, inputs_of
 from koord_descheduler.domain.jobs.plan_steps import rolled_back
@@ -52,7 +52,8 @@ def arbitrate(
     """Decide all waiting jobs. A job that passes counts for the limits of the jobs after it.
 
     A job passes, waits for limits, or fails because its pod must not be migrated. A job without an existing pod passes.
-    If arbitration is switched off, or the pod has the evict annotation, limits do not apply to the job.
+    Of two jobs of one pod, the older one goes first, and the other one waits for its end, whatever the limits are. If
+    arbitration is switched off, or the pod has the evict annotation, limits do not apply to the job.
 
     `lasting_refusals` returns the codes of the reasons against a pod that a later attempt does not remove.
     """
@@ -65,13 +66,18 @@ def arbitrate(
     held: dict[str, tuple[str, ...]] = {}
     refused: dict[str, tuple[str, ...]] = {}
     inputs: dict[str, Inputs] = {}
-    for job in ordered([job for job in jobs if is_waiting(job)], migrating, cluster):
+    waiting = [job for job in jobs if is_waiting(job)]
+    first = _first_jobs(migrating, waiting, cluster)
+    for job in ordered(waiting, migrating, cluster):
         pod = pod_of(job, cluster)
         if pod is not None:
             lasting = tuple(lasting_refusals(pod, cluster))
             if lasting:
                 refused[job.name] = lasting
                 failed.append(job.failed(Reason.FORBIDDEN, forbidden(pod)))
+                continue
+            if first[pod.uid] is not job:
+                held[job.name], inputs[job.name] = (JOB_EXISTS,), {}
                 continue
             limits = args.arbitration_args.enabled and not pod.has_evict_annotation
             applied = tuple(counted_limits(pod, cluster, counted, args)) if limits else ()
@@ -83,6 +89,18 @@ def arbitrate(
         passed.append(job.passed())
         counted.add(in_flight(job, cluster))
     return Arbitrated(tuple(passed), tuple(failed), held, refused, inputs)
+
+
+def _first_jobs(
+    migrating: Iterable[MigrationJob], waiting: Iterable[MigrationJob], cluster: ClusterView
+) -> dict[str, MigrationJob]:
+    """Uid of a pod -> the only one of its jobs that may go on: the one that migrates it, else the oldest."""
+    first: dict[str, MigrationJob] = {}
+    for job in (*migrating, *sorted(waiting, key=lambda each: (each.created, each.name))):
+        pod = pod_of(job, cluster)
+        if pod is not None:
+            first.setdefault(pod.uid, job)
+    return first
 
 
 def forbidden(pod: PodView) -> str:

@@ -7,12 +7,15 @@ Source:
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from koord_descheduler.domain.jobs.job import MigrationJob
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
+
+JOB_EXISTS: Final = "migration_job_exists"
+"""Code of a pod, or of a job, that waits because another job of the pod is in flight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -167,9 +167,9 @@ def limit_of(replicas: int, value: int | str | None) -> int | None:
 class Availability:
     """The last check before an eviction: whether the workload of the pod can spare it at this moment.
 
-    Arbitration has checked this when the job began. Since then, others may have taken pods of the same workload. It
-    looks only at the pods of the workloads in question. The pods `leaving`, by uid, are evicted in this pass and count
-    as unavailable. The caller adds to it.
+    Arbitration has checked this when the job began. Since then, others may have taken pods of the same workload, or the
+    workload was scaled down. It looks only at the pods of the workloads in question. The pods `leaving`, by uid, are
+    evicted in this pass and count as unavailable. The caller adds to it.
     """
 
     def __init__(self, builder: ViewBuilder, args: MigrationControllerArgs, leaving: Collection[str]) -> None:
@@ -181,7 +181,8 @@ class Availability:
         """The limit that forbids to make a pod unavailable now; None if its workload can spare it.
 
         None also if no limit applies: the pod has no controller or has the evict annotation, arbitration is off, or the
-        check is switched off. The pod of an unknown workload is refused.
+        checks are switched off. The pod of an unknown workload is refused. The replicas of the workload are checked
+        also without arbitration, see `has_expected_replicas`.
 
         Pods that are unavailable now, and replicas without a pod, count against the limit. Jobs that wait for their
         Reservation do not count, so that two jobs of a workload cannot wait for each other.
@@ -190,15 +191,14 @@ class Availability:
         return counted if counted is not None and counted.is_reached else None
 
     def _counted(self, pod: PodView) -> CountedLimit | None:
-        if (
-            pod.controller is None
-            or pod.has_evict_annotation
-            or not self._args.arbitration_args.enabled
-            or self._args.skips(Gate.MAX_UNAVAILABLE_PER_WORKLOAD)
-        ):
+        if pod.controller is None or pod.has_evict_annotation:
             return None
-        workload = self._builder.workloads().get(pod.controller.uid)
-        if workload is None:
+        workload = self._builder.workloads().get(pod.controller.uid, _UNKNOWN)
+        if not has_expected_replicas(workload.replicas, self._args):
+            return CountedLimit(EXPECTED_REPLICAS, workload.replicas, workload.replicas)
+        if not self._args.arbitration_args.enabled or self._args.skips(Gate.MAX_UNAVAILABLE_PER_WORKLOAD):
+            return None
+        if workload is _UNKNOWN:
             return CountedLimit(MAX_UNAVAILABLE, 0, 0)
         limit = limit_of(workload.replicas, self._args.max_unavailable_per_workload)
         pods = [each for owner in workload.owners for each in self._builder.pods_of(owner)]

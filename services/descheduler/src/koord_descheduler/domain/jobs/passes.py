@@ -1,7 +1,7 @@
 """Decide one pass over all migration jobs: each function returns the changes of objects and the facts that follow.
 
-    aborted ─► soft_evictions_to_withdraw ─► advanced_plans ─► arbitrated ─► look_at_due, then concluded ─► forgotten
-    ─► collected, sometimes
+    aborted ─► soft_evictions_to_withdraw ─► advanced_plans ─► arbitrated ─► overtaken
+    ─► look_at_due, then concluded ─► forgotten ─► collected, sometimes
 
 The service makes the changes first, then it stores the facts. Changes have fixed names, so a pass that is repeated
 after a kill changes nothing twice. An eviction is a fact itself: it is stored together with the step of its job, or not
@@ -11,7 +11,7 @@ Source:
     descheduler spec, 7.3 to 7.5, 7.10
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -36,10 +36,9 @@ from koord_descheduler.domain.jobs import recording
 from koord_descheduler.domain.jobs.arbitration import arbitration_pass, is_waiting
 from koord_descheduler.domain.jobs.controller import KIND, JobController
 from koord_descheduler.domain.jobs.effects import Plan, Refusals, asks_again, concluded_look, plan, soft_eviction
-from koord_descheduler.domain.jobs.in_flight import pod_of
+from koord_descheduler.domain.jobs.in_flight import JOB_EXISTS, pod_of
 from koord_descheduler.domain.jobs.job import ConditionType, MigrationJob, Phase
 from koord_descheduler.domain.jobs.limits import Availability, inputs_of
-from koord_descheduler.domain.jobs.object_limiter import ObjectLimiter
 from koord_descheduler.domain.jobs.plan_steps import is_forgettable, next_step, repack_ref, reservations_of
 from koord_descheduler.domain.jobs.state_machine import look
 from koord_descheduler.domain.jobs.viewing import JobWorld, available_reservations, version_of
@@ -179,6 +178,46 @@ def arbitrated(jobs: Sequence[MigrationJob], builder: ViewBuilder, controller: J
     )
 
 
+def overtaken(jobs: Iterable[MigrationJob], builder: ViewBuilder, controller: JobController) -> list[Step]:
+    """Withdraw the pending evictions of jobs whose workload cannot spare the pod any more, and record the limit.
+
+    An eviction may wait for a disruption budget for long. Meanwhile, the workload may have lost other pods or replicas.
+    The job requests the eviction again once the limit allows it.
+    """
+    availability, steps = Availability(builder, controller.args, ()), list[Step]()
+    known = {job.uid: job for job in jobs}
+    for uid, pending in builder.evictions().items():
+        job = known.get(pending.request.job_uid)
+        pod = None if job is None else builder.pod_named(pending.request.namespace, pending.request.name)
+        full = None if pod is None or pod.uid != uid else availability.refusal(pod)
+        if job is None or full is None:
+            continue
+        event = PodEvictionWithdrawn(reason="LimitReached", message=f"{full.code} does not allow it any more")
+        held = [draft for step in _held(job, full.code, inputs_of([full]), builder.state) for draft in step]
+        steps.append([Draft(AggregateRef("eviction", uid), event, pending.seq), *held])
+    return steps
+
+
+def _second_jobs(passed: Iterable[MigrationJob], builder: ViewBuilder) -> set[str]:
+    """Uids of the jobs that wait until another job of their pod has ended.
+
+    Arbitration lets one job of a pod pass. But a user may have set the annotation of another one. The job that has come
+    furthest goes on, else the oldest.
+    """
+    first: dict[str, MigrationJob] = {}
+    second = set[str]()
+
+    def order(job: MigrationJob) -> tuple[bool, bool, float, str]:
+        return job.condition(ConditionType.EVICTION) is None, not job.reservation, job.created, job.name
+
+    for job in sorted(passed, key=order):
+        pod = None if job.pod is None else builder.pod_named(job.pod.namespace, job.pod.name)
+        is_its_pod = pod is not None and job.pod is not None and job.pod.uid in ("", pod.uid)
+        if pod is not None and is_its_pod and first.setdefault(pod.uid, job) is not job:
+            second.add(job.uid)
+    return second
+
+
 def look_at_due(
     jobs: Iterable[MigrationJob],
     builder: ViewBuilder,
@@ -191,15 +230,20 @@ def look_at_due(
     """Look at the jobs that are due. Evictions stay within the limits of objects, workloads and `evictQPS`.
 
     Nothing changes yet: evictions of the pass count against copies of the limits. The caller takes the tokens of the
-    rate before it makes the changes, and those of the objects by `count_evictions`, once the facts are stored.
+    rate before it makes the changes. Those of the objects follow from the facts, see `counted_evictions`.
     """
     limiter, budget = controller.limiter.trial(), controller.budget.trial()
     world = JobWorld(builder, limiter, now)
     under_way, leaving = builder.leaving(), set[str]()
     availability = Availability(builder, controller.args, leaving)
     found = Looks([], [], [])
-    for job in jobs:
-        if not (job.is_in_flight and job.has_passed) or not agenda.is_due(job, builder.state, now):
+    passed = [job for job in jobs if job.is_in_flight and job.has_passed]
+    second = _second_jobs(passed, builder)
+    for job in passed:
+        if not agenda.is_due(job, builder.state, now):
+            continue
+        if job.uid in second and not job.is_over(now):
+            found.held.extend(_held(job, JOB_EXISTS, {}, builder.state))
             continue
         world.shortage = None
         looked = look(job, world, controller.policy, now)
@@ -247,7 +291,10 @@ def concluded(
     replicas = replicas_of(pod, builder.workloads()) if done.evicts else None
     known = state.of_kind(MigrationState).get(job.uid)
     has_waited = done.evicts and not is_refused and known is not None and bool(known.limits)
-    event = recording.advanced_event(done.before, job, replicas, softly, looked.events, has_waited=has_waited)
+    controller = pod.controller.uid if done.evicts and pod is not None and pod.controller is not None else ""
+    event = recording.advanced_event(
+        done.before, job, replicas, softly, looked.events, controller=controller, has_waited=has_waited
+    )
     if event is not None:
         drafts.append(_draft(job, event, state))
         drafts += _withdrawn(job, state)
@@ -293,20 +340,6 @@ def soft_eviction_removal(facts: MigrationState, builder: ViewBuilder) -> list[P
         return []
     patch = {"metadata": {"annotations": {keys.SOFT_EVICTION: None}}}
     return [PatchObject(kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid, patch=patch)]
-
-
-def count_evictions(plans: Iterable[Plan], facts: Mapping[str, MigrationState], limiter: ObjectLimiter) -> None:
-    """Take the tokens of stored evictions from the object limiter, with the time and the replicas of their facts.
-
-    A job that asks once more, because the gateway gave up, takes them once. An eviction that the log has refused takes
-    none.
-    """
-    for each in plans:
-        recorded = facts.get(each.before.uid)
-        if not each.evicts or each.pod is None or recorded is None or not recorded.evicted_at:
-            continue
-        if each.before.condition(ConditionType.EVICTION) is None:
-            limiter.evicted(each.pod, unix_seconds(recorded.evicted_at), recorded.replicas)
 
 
 def forgotten(existing: Set[str], state: ClusterState, memory_seconds: float, now: float) -> Decided:

@@ -20,7 +20,7 @@ from koord_descheduler.domain.framework.codes import NodeFit, identity_refusals,
 from koord_descheduler.domain.framework.plugin import MovePlan, Point
 from koord_descheduler.domain.framework.registry import PluginKind, SharedState
 from koord_descheduler.domain.jobs.arguments import RESERVATION_FIRST, Gate, MigrationControllerArgs, check
-from koord_descheduler.domain.jobs.in_flight import JobsInFlight, job_of_pod
+from koord_descheduler.domain.jobs.in_flight import JOB_EXISTS, JobsInFlight, job_of_pod
 from koord_descheduler.domain.jobs.limits import (
     EXPECTED_REPLICAS,
     MoveLimits,
@@ -104,7 +104,6 @@ class BaseFilter:
 
 
 NAME: Final = "MigrationController"
-JOB_EXISTS: Final = "migration_job_exists"
 SCHEDULER_NAME: Final = "scheduler_name"
 _JOBS: Final = uuid.UUID("3b0e2a52-7a1f-5c0e-9f5a-6f6b1d1c8a40")
 """Namespace of the names of jobs."""

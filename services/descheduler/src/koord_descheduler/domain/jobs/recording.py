@@ -27,7 +27,6 @@ from koordcore.state.migrations import MigrationState
 from koordcore.values.timestamps import unix_seconds
 
 from koord_descheduler.domain.jobs.job import PASSED, Condition, MigrationJob, Phase, PodRef
-from koord_descheduler.domain.jobs.object_limiter import Evicted
 from koord_descheduler.domain.jobs.world import JobEvent
 from koord_descheduler.domain.view.pods import PodView
 
@@ -110,6 +109,7 @@ def advanced_event(
     soft_eviction: ChangedField | None = None,
     told: Iterable[JobEvent] = (),
     *,
+    controller: str = "",
     has_waited: bool = False,
 ) -> Event | None:
     """Return the fact that records how a look changed a job; None if nothing changed.
@@ -120,6 +120,7 @@ def advanced_event(
         replicas: If the look requests the eviction of the pod, the replicas of its workload; else None.
         soft_eviction: If the look set the soft-eviction annotation of the pod, its values; else None.
         told: Events of the look. Those about the pod count for a soft eviction; the gateway publishes those of others.
+        controller: If the look requests the eviction of the pod, the uid of its controller; else "".
         has_waited: Whether a limit was recorded for which the job does not wait any more. The fact ends this wait.
     """
     told = [each for each in told if each.about == "job" or soft_eviction is not None]
@@ -132,18 +133,15 @@ def advanced_event(
         pod=pod,
         progress=_progress(after),
         replicas=replicas,
+        controller=controller,
         soft_eviction=soft_eviction,
         notices=[_notice(each) for each in told],
     )
 
 
-def recorded_evictions(states: Iterable[MigrationState]) -> Iterator[Evicted]:
-    """The facts of a deleted job are kept as long as a limit counts its eviction, so a new leader goes on with the same
-    counts.
-    """
-    for each in states:
-        if each.evicted_at and each.pod is not None:
-            yield Evicted(each.controller, each.pod.namespace, unix_seconds(each.evicted_at), each.replicas)
+def requested_evictions(states: Iterable[MigrationState]) -> Iterator[float]:
+    """Yield the times, in Unix seconds, at which jobs requested evictions. The facts of a deleted job count, too."""
+    return (unix_seconds(each.evicted_at) for each in states if each.evicted_at)
 
 
 def _progress(job: MigrationJob) -> MigrationProgress:

@@ -4,7 +4,7 @@ Source:
     descheduler spec, 7.5
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from koordcore.events.envelope import AggregateRef, name_token
@@ -13,13 +13,14 @@ from koordcore.protocol import keys
 from koordcore.protocol.reservations import PLURAL as RESERVATIONS
 from koordcore.protocol.reservations import reservation_from_json
 from koordcore.state import ClusterState
-from koordcore.state.aggregates import CustomObjectState
+from koordcore.state.aggregates import CustomObjectState, PodSpecState
 from koordcore.state.migrations import MigrationState, RepackState
 from koordcore.state.reservations import reservation_of_log
 from koordcore.values import codec
+from koordcore.values.timestamps import unix_seconds
 
-from koord_descheduler.domain.jobs.job import Condition, MigrationJob, PodRef, job_from_json
-from koord_descheduler.domain.jobs.object_limiter import ObjectLimiter, Shortage
+from koord_descheduler.domain.jobs.job import Condition, ConditionType, MigrationJob, PodRef, job_from_json
+from koord_descheduler.domain.jobs.object_limiter import Evicted, ObjectLimiter, Shortage
 from koord_descheduler.domain.jobs.plan_steps import reservations_of
 from koord_descheduler.domain.jobs.recording import with_facts
 from koord_descheduler.domain.jobs.world import ReservationView
@@ -35,6 +36,29 @@ def all_jobs(builder: ViewBuilder) -> list[MigrationJob]:
     facts = builder.state.of_kind(MigrationState)
     jobs = builder.customs.decoded(JOBS, MigrationJob, job_from_json)
     return sorted((with_facts(job, facts.get(job.uid)) for job in jobs), key=lambda job: job.name)
+
+
+def counted_evictions(builder: ViewBuilder, now: float) -> Iterator[Evicted]:
+    """Yield the evictions that the object limiter counts, in any order. `now`: Unix seconds.
+
+    An eviction that succeeded counts from the time at which the pod was gone. One that is under way counts as if it
+    succeeded now, also while the pod terminates. One that failed or was withdrawn does not count. The facts of a
+    deleted job are kept as long as its eviction counts, so a new leader goes on with the same counts.
+
+    Source: descheduler spec, 7.5 (10), 7.7; reality.md, 5.2
+    """
+    specs, leaving = builder.state.of_kind(PodSpecState), builder.leaving()
+    for facts in builder.state.of_kind(MigrationState).values():
+        if not facts.evicted_at or facts.pod is None:
+            continue
+        spec = specs.get(facts.pod.uid)
+        at = unix_seconds(facts.since.get(ConditionType.EVICTION, facts.evicted_at))
+        if spec is not None:
+            meta, at = spec.object.metadata, now
+            is_under_way = meta.deletion_timestamp is not None or keys.SOFT_EVICTION in meta.annotations
+            if not is_under_way and facts.pod.uid not in leaving:
+                continue
+        yield Evicted(facts.controller, facts.pod.namespace, at, facts.replicas)
 
 
 class JobWorld:

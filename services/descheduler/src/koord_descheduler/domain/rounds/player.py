@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from koordcore.events.descheduling import ROUNDS, RoundMove
 from koordcore.state.descheduling import RoundsState
 from koordcore.state.index import priority_classes
-from koordcore.state.migrations import MigrationState
 from koordcore.values.timestamps import rfc3339
 
 from koord_descheduler.domain.config.arguments import selector_or_all
@@ -28,8 +27,7 @@ from koord_descheduler.domain.jobs.job import MigrationJob, job_from_json
 from koord_descheduler.domain.jobs.object_limiter import OBJECT_LIMITER
 from koord_descheduler.domain.jobs.plugin import NAME as MIGRATION_CONTROLLER
 from koord_descheduler.domain.jobs.plugin import JobRequest, JobRequests
-from koord_descheduler.domain.jobs.recording import recorded_evictions
-from koord_descheduler.domain.jobs.viewing import all_jobs
+from koord_descheduler.domain.jobs.viewing import all_jobs, counted_evictions
 from koord_descheduler.domain.plugins.low_node_load.anomaly import Detectors
 from koord_descheduler.domain.rounds.effects import migrating_profiles
 from koord_descheduler.domain.rounds.memory import detectors_of, moves_of
@@ -151,7 +149,7 @@ def start_of_round(
     shared = SharedState(priority_classes=priority_classes(builder.state), interval=configuration.descheduling_interval)
     shared.of(Detectors).states = detectors_of(builder.state.of_kind(RoundsState).get(ROUNDS.id))
     controller = job_controller(configuration, registry, shared, "")
-    controller.limiter.rebuild(recorded_evictions(builder.state.of_kind(MigrationState).values()))
+    controller.limiter.rebuild(counted_evictions(builder, now))
     return _start(builder, now, all_jobs(builder), frozenset(builder.evictions()), shared)
 
 
