@@ -208,11 +208,28 @@ def test_ascend_card_without_a_file_or_a_row_leaves_the_others_in_force() -> Non
     assert [device.uuid for device in good.devices] == ["npu-0-2", "npu-1-10"]
     one = "1      0      10     Ascend 910B4\n"
     for table in (one, one + "0      0      7      Ascend 910B4\n"):
-        lost = take_inventory(good, lambda _, table=table: huawei(table, 0, 1))
+        physical = huawei(table, 0, 1)
+        physical.answers["mapping"] = physical.answers["mapping"].replace("Chip Logic ID", "Chip Phy-ID  ")
+        lost = take_inventory(good, lambda _, physical=physical: physical)
         assert ("npu-1-10", True) in [(device.uuid, device.status.healthy) for device in lost.devices]
         assert lost.errors
-    lost = take_inventory(good, lambda _: huawei(one, 0, 1))
+    physical.answers["mapping"] = physical.answers["mapping"].replace("0      0      7", "-      0      7")
+    lost = take_inventory(good, lambda _: physical)
     assert [(device.uuid, device.status.healthy) for device in lost.devices] == [("npu-0-2", False), ("npu-1-10", True)]
+
+
+def test_logical_ids_are_the_order_of_the_files() -> None:
+    """Runtime spec, 8.4: files sorted by number, paired with cards by position. Files 2 and 10, not 10 and 2."""
+    both = "0      0      0      Ascend 910B4\n1      0      1      Ascend 910B4\n"
+    for table in (both, both.splitlines(keepends=True)[0]):
+        found = take_inventory(Inventory(), lambda _, table=table: huawei(table, 0, 1))
+        assert [device.uuid for device in found.devices] == ["npu-0-2", "npu-1-10"]
+    swapped = "0      0      1      Ascend 910B4\n1      0      0      Ascend 910B4\n"
+    found = take_inventory(Inventory(), lambda _: huawei(swapped, 0, 1))
+    assert [device.uuid for device in found.devices] == ["npu-1-2", "npu-0-10"]
+    two_chips = "0      0      0      Ascend 910B4\n0      1      1      Ascend 910B4\n"
+    found = take_inventory(Inventory(), lambda _: huawei(two_chips, 0))
+    assert [device.uuid for device in found.devices] == ["npu-0-2"]
 
 
 def test_error_of_a_vendor_is_reported_with_its_message() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 from koord_agent.domain.kernel.cgroup_files import from_file_text
+from koord_agent.domain.kernel.counters import MalformedCounter
 from koord_agent.domain.kernel.numa_usage import numa_memory_used_bytes, numa_system_memory_bytes
 from koord_agent.domain.kernel.resctrl_files import resctrl_support
 from koordcore.values.invalid import InvalidInput
@@ -25,6 +26,14 @@ def test_numa_memory_is_never_negative() -> None:
     meminfo = "\n".join(f"Node 0 {name}: {kib} kB" for name, kib in amounts.items())
     assert numa_memory_used_bytes(meminfo, 0) == 0
     assert numa_system_memory_bytes({0: 10.0, 1: 5.0}, {0: 12.0}) == {0: 0, 1: 5.0}
+
+
+def test_numa_memory_without_entries_of_reclaimable_memory() -> None:
+    meminfo = "Node 1 MemTotal: 10 kB\nNode 1 MemFree: 8 kB\nNode 1 Inactive(file): 1 kB\n"
+    assert numa_memory_used_bytes(meminfo, 1) == 1024
+    assert numa_memory_used_bytes(meminfo.replace(" 1 kB", " 3 kB"), 1) == 0
+    with pytest.raises(MalformedCounter, match="node1/meminfo: no entry MemTotal"):
+        numa_memory_used_bytes(meminfo.replace("MemTotal", "MemUsed"), 1)
 
 
 @pytest.mark.parametrize("cpuinfo", ["", "processor : 0\nflags : rdt_a cat_l3 mba\n", "vendor_id :\n"])

@@ -11,7 +11,7 @@ from koord_agent.domain.node.kubelet import KubeletConfiguration, strict_cpus
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentContainer, AgentPod, agent_pod_of_ledger
 from koord_agent.domain.plans.plan import Band, CgroupFile
-from koord_agent.domain.strategies.cpuset import RENEW_AFTER_MS, CpusetStrategy
+from koord_agent.domain.strategies.cpuset import RENEW_AFTER_MS, CpusetRule, CpusetStrategy, application_cpuset
 from koord_agent.domain.strategies.strategy import CycleState
 from koord_agent.shell.node.protect import HostReadings
 from koord_agent.simulator.host import SimulatedFleet
@@ -20,6 +20,7 @@ from koordcore.events.node_ledger import PodOnNode
 from koordcore.protocol import keys
 from koordcore.values.allocation import NOTHING, Allocation, ZoneAmounts
 from koordcore.values.cpuset import parse_cpuset
+from koordcore.values.invalid import InvalidInput
 from koordcore.values.topology import CpuPlace, CpuTopology
 
 TOPOLOGY = CpuTopology(tuple(CpuPlace(cpu=cpu, core=cpu // 2, socket=0, node=cpu // 4) for cpu in range(8)))
@@ -221,3 +222,11 @@ def test_malformed_annotations_keep_the_last_rule_and_leave_the_pod_alone(text: 
 
 def test_a_quota_stays_if_the_flag_says_so() -> None:
     assert ("lsr", QUOTA) not in proposed(CpusetStrategy(unsets_quota=False), look(PINNED))
+
+
+def test_host_applications_before_the_topology_is_known_are_not_judged() -> None:
+    """Runtime spec, 2.5: without a rule, hooks that depend on it do nothing."""
+    assert application_cpuset(None, "LS") is None
+    assert application_cpuset(None, "BE") is None
+    with pytest.raises(InvalidInput, match="QoS class of a host application"):
+        application_cpuset(CpusetRule(), "BE")

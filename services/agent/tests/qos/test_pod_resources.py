@@ -273,3 +273,17 @@ def test_hook_knows_the_overhead_and_sidecars_that_the_annotation_lacks() -> Non
         assert (values.cpu_shares, values.cfs_quota_us, values.memory_limit_bytes >> 20) == expected
         side = found.containers.get("side")
         assert (None if side is None else (batch_values(side).cpu_shares, batch_values(side).cfs_quota_us)) == of_side
+
+
+def test_annotation_counts_for_what_the_spec_leaves_out() -> None:
+    """Runtime spec, 2.3: the spec of a container first, the annotation if it has no batch resources."""
+    listed = {name: batch(milli, 64) for name, milli in (("main", 500), ("side", 250))}
+    annotations = {keys.EXTENDED_RESOURCE_SPEC: json.dumps({"containers": listed})}
+    found = batch_pod(batch_pod_of(), annotations)
+    assert found is not None
+    assert (found.of_pod.limits[BATCH_CPU], found.containers["main"].limits[BATCH_CPU]) == (1_000, 1_000)
+    assert batch_values(found.containers["side"]).cfs_quota_us == 25_000
+    bare = agent_pod_from_json({"metadata": {"uid": "u"}, "spec": {"containers": [{"name": "main"}]}})
+    found = batch_pod(bare, annotations)
+    assert found is not None
+    assert (found.of_pod.limits[BATCH_CPU], found.containers["main"].limits[BATCH_CPU]) == (750, 500)

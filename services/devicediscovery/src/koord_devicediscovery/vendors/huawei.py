@@ -27,8 +27,10 @@ from koord_devicediscovery.vendors.vendor import (
 
 _DEVICE_FILE: Final = re.compile(r"/dev/davinci([0-9]+)")
 _COLUMNS: Final = re.compile(r"\s{2,}|\t")
-_NUMBERS: Final = ("Chip Phy-ID", "Chip Logic ID")
-"""Columns of `npu-smi info -m` that name the file davinci<n> of a chip, the better one first."""
+_PHYSICAL: Final = "Chip Phy-ID"
+"""Column of `npu-smi info -m` with the n of the file davinci<n> of a chip."""
+_LOGICAL: Final = "Chip Logic ID"
+"""Column with the place of a chip among those that the tool sees."""
 _AI_CPUS: Final = {"Ascend-910B": 0, "Ascend-910B2": 6, "Ascend-910B3": 7, "Ascend-910B4": 7}
 """AI CPUs of the models whose tool need not be asked."""
 _WITHOUT_MEMORY_COMMAND: Final = "Command or option is not found"
@@ -40,7 +42,7 @@ def _discover(machine: Machine) -> Found:
     model = _model(mapping)
     cards = [_card(fields) for fields in lines_with(machine.ask("list"), "NPU ID")]
     minors = sorted(int(match[1]) for path in machine.device_files() if (match := _DEVICE_FILE.fullmatch(path)))
-    pairs, failed = _paired(cards, minors, _chips(mapping))
+    pairs, failed = _paired(cards, minors, _chips(mapping, cards, minors))
     cores = 8 if model == "Ascend-310P3" else sum_of_last_fields(machine.ask("common"), "Aicore Count")
     devices: list[Xpu] = []
     unmeasured: dict[str, str] = {}
@@ -94,20 +96,39 @@ def _model(mapping: str) -> str:
     return "-".join(fields[-2:])
 
 
-def _chips(mapping: str) -> dict[int, list[int]]:
+def _chips(mapping: str, cards: Sequence[int], minors: Sequence[int]) -> dict[int, list[int]]:
     """NPU ID -> numbers of the files davinci<n> of its chips, from `npu-smi info -m`.
 
-    Empty if the table has no column with these numbers. Rows without a number, such as that of an MCU, are left out.
+    A physical id is this number. Logical ids are consecutive also if the files are not: the k-th one belongs to the
+    k-th file, if there are as many.
+
+    Empty if cards and files have to be paired by their order: no column has numbers, or the logical ids tell nothing,
+    because the table is not complete and no card has a second chip. Then each card has one file.
     """
+    chips = _table(mapping, _PHYSICAL)
+    if chips:
+        return chips
+    chips = _table(mapping, _LOGICAL)
+    numbers = sorted(number for each in chips.values() for number in each)
+    if len(numbers) == len(minors) and all(card in chips for card in cards):
+        files = dict(zip(numbers, minors, strict=True))
+        return {card: [files[number] for number in each] for card, each in chips.items()}
+    has_one_chip = all(len(each) == 1 for each in chips.values())
+    return {} if has_one_chip and len(minors) >= len(cards) else chips
+
+
+def _table(mapping: str, column: str) -> dict[int, list[int]]:
+    """NPU ID -> numbers of its chips in a column. Rows without a number, such as that of an MCU, are left out."""
     header, *rows = (
         [field for field in _COLUMNS.split(line.strip()) if field] for line in mapping.splitlines() or [""]
     )
     found: dict[int, list[int]] = {}
-    for column in (header.index(name) for name in _NUMBERS if name in header):
-        for row in rows:
-            if len(row) > column and row[0].isdecimal() and row[column].isdecimal():
-                found.setdefault(int(row[0]), []).append(int(row[column]))
+    place = header.index(column) if column in header else None
+    if place is None:
         return found
+    for row in rows:
+        if len(row) > place and row[0].isdecimal() and row[place].isdecimal():
+            found.setdefault(int(row[0]), []).append(int(row[place]))
     return found
 
 
@@ -116,11 +137,11 @@ def _paired(
 ) -> tuple[list[tuple[int, int]], dict[str, str]]:
     """The cards (NPU IDs) with the numbers n of their device files, and number -> why its card cannot be described.
 
-    A card has the number of its first chip in the table of the tool. So a card with two chips, or a lost card, does not
-    shift the others. If the table names no number, cards and files are paired in the order of the numbers.
+    A card has the file of its first chip. Without known chips, cards and files are paired in their order, files by
+    number.
 
     Raises:
-        DiscoveryError: The table names no number, and there are fewer files than cards.
+        DiscoveryError: No chip is known, and there are fewer files than cards.
     """
     if not chips:
         if len(minors) < len(cards):

@@ -42,20 +42,20 @@ def numa_cores_of_ticks(
 def numa_memory_used_bytes(meminfo: str, numa_node: int) -> int:
     """Return max(MemTotal - (MemFree + Active(file) + Inactive(file) + SReclaimable), 0) of a NUMA node.
 
-    `meminfo` is the text of /sys/bus/node/devices/node<i>/meminfo, with lines prefixed `Node <i> `.
+    `meminfo` is the text of /sys/bus/node/devices/node<i>/meminfo, with lines prefixed `Node <i> `. Kernels leave out
+    entries of what they do not count, so a missing entry of reclaimable memory counts as 0.
 
     Raises:
-        MalformedCounter: An entry is missing. The message has its name.
+        MalformedCounter: MemTotal or MemFree is missing. The message has its name.
 
     Source: agent spec, 6.1.
     """
     entries = parse_meminfo(meminfo, prefix=f"Node {numa_node} ")
-    names = ("MemTotal", "MemFree", "Active(file)", "Inactive(file)", "SReclaimable")
-    for name in names:
+    for name in ("MemTotal", "MemFree"):
         if name not in entries:
             raise MalformedCounter(f"node{numa_node}/meminfo: no entry {name}")
-    total, *available = (entries[name] for name in names)
-    return max(total - sum(available), 0)
+    available = (entries.get(name, 0) for name in ("MemFree", "Active(file)", "Inactive(file)", "SReclaimable"))
+    return max(entries["MemTotal"] - sum(available), 0)
 
 
 def numa_system_cpu_cores(system_cpu_cores: float, node_numa_cpu: Mapping[int, float]) -> dict[int, float]:

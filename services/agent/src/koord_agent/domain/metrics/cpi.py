@@ -76,7 +76,7 @@ class CpiSample:
 
     age_days: float
     task: str
-    cpi: float
+    cpi: float | None  # None if it was not measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,29 +97,31 @@ def learn_baseline(
 ) -> Baseline | None:
     """Compute a baseline: mean and standard deviation, each sample weighted by 0.9 ^ (age in days).
 
-    None without samples.
+    None without samples that were measured; those without a CPI are left out.
 
     A baseline is robust if at least min_tasks tasks have at least min_samples_per_task samples each.
 
     Source: agent spec, 18.
     """
-    if not samples:
+    weighted = [(AGE_WEIGHT**sample.age_days, sample.cpi) for sample in samples if sample.cpi is not None]
+    if not weighted:
         return None
-    weights = [AGE_WEIGHT**sample.age_days for sample in samples]
-    total = sum(weights)
-    mean = sum(weight * sample.cpi for weight, sample in zip(weights, samples, strict=True)) / total
-    variance = sum(weight * (sample.cpi - mean) ** 2 for weight, sample in zip(weights, samples, strict=True)) / total
-    by_task = Counter(sample.task for sample in samples)
+    total = sum(weight for weight, _ in weighted)
+    mean = sum(weight * cpi for weight, cpi in weighted) / total
+    variance = sum(weight * (cpi - mean) ** 2 for weight, cpi in weighted) / total
+    by_task = Counter(sample.task for sample in samples if sample.cpi is not None)
     seasoned = sum(count >= min_samples_per_task for count in by_task.values())
     return Baseline(mean=mean, stddev=math.sqrt(variance), robust=seasoned >= min_tasks)
 
 
-def is_outlier(cpi: float | None, usage_cores: float, threshold: float, *, min_usage: float = MIN_USAGE_CORES) -> bool:
+def is_outlier(
+    cpi: float | None, usage_cores: float | None, threshold: float, *, min_usage: float = MIN_USAGE_CORES
+) -> bool:
     """Whether a CPI exceeds `Baseline.threshold` while the container uses at least `min_usage` cores.
 
-    A missing sample (None) is never an outlier.
+    A missing sample (None) of either is never an outlier.
     """
-    return cpi is not None and usage_cores >= min_usage and cpi > threshold
+    return cpi is not None and usage_cores is not None and usage_cores >= min_usage and cpi > threshold
 
 
 def is_anomalous(
@@ -135,19 +137,22 @@ class Suspect:
 
     name: str  # UID of the pod
     priority_class: str
-    usage: Sequence[float]  # CPU usage of the pod in cores, one value for each sample of the victim
+    # CPU usage of the pod in cores, one value for each sample of the victim. None if it was not measured.
+    usage: Sequence[float | None]
 
 
-def correlation(threshold: float, victim_cpi: Sequence[float | None], usage: Sequence[float]) -> float:
+def correlation(threshold: float, victim_cpi: Sequence[float | None], usage: Sequence[float | None]) -> float:
     """Return how well a suspect's CPU usage coincides with the victim's high CPI, from -1 to 1.
 
     Usage u is normalised to a sum of 1. Each minute adds u (1 - threshold / c) if the victim's CPI c is above the
-    threshold, and u (c / threshold - 1) if it is below. Minutes without a CPI (None) are left out before usage (cores
-    in the same minutes) is normalised. 0 if the suspect was idle in all minutes with a sample.
+    threshold, and u (c / threshold - 1) if it is below. Only minutes with both values are aligned: those without a CPI
+    or without a usage (None) are left out before usage (cores in the same minutes) is normalised. 0 if the suspect was
+    idle in all minutes with both.
 
     Source: agent spec, 18.
     """
-    minutes = [(cpi, used) for cpi, used in zip(victim_cpi, usage, strict=False) if cpi is not None]
+    pairs = zip(victim_cpi, usage, strict=False)
+    minutes = [(cpi, used) for cpi, used in pairs if cpi is not None and used is not None]
     total = sum(used for _, used in minutes)
     if total <= 0:
         return 0.0

@@ -143,14 +143,18 @@ def container_cpuset(
 
 
 def application_cpuset(rule: CpusetRule | None, qos: str) -> str | None:
-    """None if it is not known yet.
+    """None if `rule` is, as before the topology of the node is known: then no class is refused, either.
 
     Raises:
         InvalidInput: The QoS class is not LS.
+
+    Source: runtime spec, 2.5, 3.3.
     """
+    if rule is None:
+        return None
     if qos != QosClass.LS:
         raise InvalidInput(QosClass.LS.value, qos, "QoS class of a host application with a CPU list")
-    return None if rule is None else _joined(rule.shared)
+    return _joined(rule.shared)
 
 
 def owned_quota_us(status: ResourceStatus, *, unsets: bool = True) -> int | None:

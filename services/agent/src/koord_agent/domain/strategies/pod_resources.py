@@ -124,8 +124,8 @@ def batch_pod(pod: AgentPod | None, annotations: Mapping[str, str]) -> BatchPod 
     If a container with batch resources has no limit for CPU (or memory), the pod has none for it, either.
 
     Args:
-        pod: The pod as the kubelet or the node's ledger has it; None if unknown. Its containers take precedence over
-            the annotation.
+        pod: The pod as the kubelet or the node's ledger has it; None if unknown. The annotation counts for a container
+            without batch resources here, and for the pod if none of its containers has any.
         annotations: Those that the container runtime got. Of the batch resources, the annotation extended-resource-spec
             has only those of containers, and of sidecars if our manager wrote it; an invalid one counts as absent. If
             only the ledger knows the pod, its amounts there count if they are larger.
@@ -135,17 +135,19 @@ def batch_pod(pod: AgentPod | None, annotations: Mapping[str, str]) -> BatchPod 
         for one in (() if pod is None else pod.containers)
         if _batch(one.requests) or _batch(one.limits)
     }
-    containers = of_spec or _of_annotation(annotations)
-    if containers is None:
+    annotated = _of_annotation(annotations)
+    counted = of_spec or annotated
+    if counted is None:
         return None
     requests, limits = ({}, {}) if pod is None else (_batch(pod.requests), _batch(pod.limits))
     if not of_spec:
-        listed = tuple(containers.values())
+        listed = tuple(counted.values())
         requests = _largest(requests, (one.requests for one in listed))
         limits = _largest(limits, (one.limits for one in listed))
-    is_limited = {name: all(one.limits.get(name, 0) > 0 for one in containers.values()) for name in limits}
+    is_limited = {name: all(one.limits.get(name, 0) > 0 for one in counted.values()) for name in limits}
     limits = {name: amount for name, amount in limits.items() if is_limited[name]}
-    return BatchPod(of_pod=BatchContainer(requests=requests, limits=limits), containers=containers)
+    of_pod = BatchContainer(requests=requests, limits=limits)
+    return BatchPod(of_pod=of_pod, containers={**(annotated or {}), **of_spec})
 
 
 def _of_annotation(annotations: Mapping[str, str]) -> dict[str, BatchContainer] | None:
