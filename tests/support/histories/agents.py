@@ -10,6 +10,7 @@ from koordcore.events.nodestate import (
     BeCpuSuppressed,
     ContainerHookApplied,
     ContainerHookFailed,
+    ContainersOomKilled,
     DeviceInventoryChanged,
     EvictedPod,
     HookedValue,
@@ -20,6 +21,7 @@ from koordcore.events.nodestate import (
     KnobsChanged,
     NodeProblemsReported,
     NodeTopologyReported,
+    OomKill,
     PodsEvictedByAgent,
     PodsStarted,
     PodsStopped,
@@ -118,6 +120,8 @@ def step_agents(log: Recorder, action: Action) -> None:
         case "agent-topology":
             zone = TopologyZone(name="node-0", capacity={"cpu": 1000 * (variation + 1)})
             log.write("nodestate", token, NodeTopologyReported(policies=["None"], zones=[zone]))
+            kill = OomKill(uid=f"p{number}", namespace="d", name=f"p{number}", container="c", at="2026-07-24T12:00:00Z")
+            log.write("nodestate", token, ContainersOomKilled(kills=[kill]))
             log.write("nodestate", token, NodeProblemsReported(problems=["p"][: variation % 2]))
         case "agent-devices":
             device = ReportedDevice(

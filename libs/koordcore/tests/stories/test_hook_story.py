@@ -3,7 +3,13 @@
 from koordcore.events import CATALOGUE
 from koordcore.events.criproxy import HookServerFailed
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
-from koordcore.events.nodestate import ContainerHookApplied, ContainerHookFailed, HookedValue
+from koordcore.events.nodestate import (
+    ContainerHookApplied,
+    ContainerHookFailed,
+    ContainersOomKilled,
+    HookedValue,
+    OomKill,
+)
 from koordcore.stories.moment import Step
 from koordcore.stories.pod import pod_story
 
@@ -73,4 +79,20 @@ def test_hooks_of_the_pod_are_told_and_those_of_other_pods_are_not() -> None:
             Step.HOOK_FAILED,
             "container main at PreCreateContainer (proxy): hook server koordlet.json (policy Ignore): UNAVAILABLE",
         ),
+    ]
+
+
+def test_kills_for_lack_of_memory_are_in_the_story_of_their_pod() -> None:
+    kill = OomKill(uid="u", namespace="d", name="p", container="main", at="2026-07-24T12:00:00Z", limit_bytes=64 << 20)
+    others = [OomKill(uid="other", namespace="d", name="o", container="main", at="2026-07-24T12:00:00Z")]
+    unknown = OomKill(uid="u", namespace="d", name="p", container="", at="2026-07-24T12:00:00Z", kills=3)
+    told = (
+        ContainersOomKilled(kills=[*others, kill]),
+        ContainersOomKilled(kills=others),
+        ContainersOomKilled(kills=[unknown]),
+    )
+    story = pod_story("u", [stored(seq, event) for seq, event in enumerate(told, start=1)], [])
+    assert [(moment.step, moment.sentence) for moment in story] == [
+        (Step.OOM_KILLED, "for lack of memory: container main (limit 64Mi)"),
+        (Step.OOM_KILLED, "for lack of memory: the pod (without a limit, 3 kills)"),
     ]

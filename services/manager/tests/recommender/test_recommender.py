@@ -239,6 +239,28 @@ def test_a_kill_for_memory_raises_what_is_recommended(cluster: Cluster) -> None:
     assert cluster.state.containers[0].target.memory_bytes > calm
 
 
+def test_a_kill_before_any_sample_raises_memory_and_is_no_sample(cluster: Cluster) -> None:
+    cluster.live(60)
+    before = cluster.rounds.book.models_of("default", "Deployment/web")["app"]
+    samples, peak = before.count, before.memory.percentile(1.0)
+    cluster.pass_time(60)
+    killed = ContainerUsage(name="app", usage=Usage(), oom_killed_at=cluster.report().updated_at)
+    several = msgspec.structs.replace(usage_of(cluster.pods[0], 500, GIB), containers=[killed])
+    cluster.rounds.book.observe(cluster.view, cluster.view.obs_position + 1, "n", cluster.report(pods=[several]))
+    model = cluster.rounds.book.models_of("default", "Deployment/web")["app"]
+    assert (model.count, model.memory.percentile(1.0) > peak) == (samples, True)
+
+
+def test_a_kill_of_the_only_container_of_a_pod_raises_its_memory(cluster: Cluster) -> None:
+    cluster.live(1)
+    cluster.pass_time(60)
+    usage = usage_of(cluster.pods[0], 500, GIB)
+    killed = msgspec.structs.replace(usage, oom_killed_at=cluster.report().updated_at)
+    cluster.rounds.book.observe(cluster.view, cluster.view.obs_position + 1, "n", cluster.report(pods=[killed]))
+    model = cluster.rounds.book.models_of("default", "Deployment/web")["app"]
+    assert model.instances["p1/app"].oom_peak == pytest.approx(1.2 * GIB, abs=1)
+
+
 def test_a_checkpoint_and_the_reports_since_give_the_same_book(cluster: Cluster) -> None:
     cluster.live(90)
     checkpoint = cluster.rounds.book.checkpoint()

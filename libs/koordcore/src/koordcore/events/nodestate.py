@@ -86,6 +86,25 @@ class NodeProblemsReported(Event, frozen=True, kw_only=True, omit_defaults=True)
     problems: list[str]  # One sentence each, ascending; at most 20
 
 
+class OomKill(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A container of which the kernel killed processes for lack of memory."""
+
+    uid: str  # Uid of its pod; `namespace` and `name` are of the pod, too
+    namespace: str
+    name: str
+    container: str  # Name of the container; "" if the agent does not know the containers of the pod
+    at: str  # RFC 3339 time of the last kill, on the clock of the node
+    limit_bytes: int = 0  # Memory limit of the container; 0: it has none
+    kills: int = 1  # Number of kills that the agent saw at once
+
+
+@CATALOGUE.register(kind="nodestate")
+class ContainersOomKilled(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The kernel killed processes of containers for lack of memory (reality, 4.16)."""
+
+    kills: list[OomKill]  # At least one, by namespace, name and container
+
+
 class EvictedPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A pod that the agent evicted, and the resources that the eviction releases."""
 

@@ -33,7 +33,7 @@ class ContainerUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Usage of one container, averaged over the report interval."""
 
     name: str  # Name of the container
-    usage: Usage
+    usage: Usage  # No memory: it was not measured, because it was killed before
     # RFC 3339 time at which the kernel last killed the container for lack of memory; "" for never.
     oom_killed_at: str = ""
 
@@ -49,6 +49,9 @@ class PodUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     usage: Usage
     # Usage by container if a Recommendation selects the pod (manager spec, 15.4); else empty.
     containers: list[ContainerUsage] = []
+    # RFC 3339 time at which the kernel last killed the pod's only container for lack of memory; "" for never, or if
+    # `containers` tells it.
+    oom_killed_at: str = ""
     # Name of an extension of the agent -> JSON value that the extension measured for the pod.
     extensions: dict[str, Any] = {}
     gpus: list[GpuUsage] = []  # Usage of the GPUs that the pod's processes use, ascending by minor number

@@ -46,6 +46,7 @@ class Step(StrEnum):
     STOPPED = "stopped"
     HOOKED = "hooked"
     HOOK_FAILED = "hook-failed"
+    OOM_KILLED = "oom-killed"
     DEVICE_UNHEALTHY = "device-unhealthy"
     DEVICE_HEALTHY = "device-healthy"
     EVICTION_REQUESTED = "eviction-requested"

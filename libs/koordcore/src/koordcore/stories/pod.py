@@ -31,8 +31,10 @@ from koordcore.events.nodestate import (
     BeCpuSuppressed,
     ContainerHookApplied,
     ContainerHookFailed,
+    ContainersOomKilled,
     InterferenceDetected,
     InterferenceEnded,
+    OomKill,
     PodsEvictedByAgent,
     PodsStarted,
     PodsStopped,
@@ -52,6 +54,7 @@ from koordcore.events.registry import UnreadableEvent
 from koordcore.stories.moment import Moment, Step
 from koordcore.stories.sentences import round_sentence, sentence_of
 from koordcore.values.allocation import Allocation
+from koordcore.values.quantity import Notation, of_value
 
 E = TypeVar("E", bound=Event)
 
@@ -108,6 +111,7 @@ EVENTS: Final[Mapping[str, Telling]] = dict(
         _row(
             HookServerFailed, Step.HOOK_FAILED, lambda event, of: _server_failed(event) if event.uid == of.uid else None
         ),
+        _row(ContainersOomKilled, Step.OOM_KILLED, lambda event, of: _oom_killed(event, of.uid)),
         _row(PodDeviceUnhealthy, Step.DEVICE_UNHEALTHY, lambda event, of: device_sentence(event.devices, event.node)),
         _row(
             PodEvictionRequested,
@@ -175,6 +179,18 @@ def _hook_failed(event: ContainerHookFailed) -> str:
 def _server_failed(event: HookServerFailed) -> str:
     of = f"container {event.container}" if event.container else "pod"
     return f"{of} at {event.hook} (proxy): hook server {event.server} (policy {event.policy}): {event.error}"
+
+
+def _oom_killed(event: ContainersOomKilled, uid: str) -> str | None:
+    kills = [oom_kill_text(kill) for kill in event.kills if kill.uid == uid]
+    return f"for lack of memory: {', '.join(kills)}" if kills else None
+
+
+def oom_kill_text(kill: OomKill) -> str:
+    """For example `container main (limit 64Mi, 2 kills)`; `the pod` if its containers are unknown."""
+    of = f"container {kill.container}" if kill.container else "the pod"
+    limit = f"limit {of_value(kill.limit_bytes, Notation.BINARY)}" if kill.limit_bytes else "without a limit"
+    return f"{of} ({limit}{f', {kill.kills} kills' if kill.kills > 1 else ''})"
 
 
 def _hook_place(event: ContainerHookApplied | ContainerHookFailed) -> str:

@@ -212,6 +212,10 @@ def summarize(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
         case "NodeProblemsReported":
             lasting: list[str] = body.get("problems") or []
             return f"problems of node {_name(id_)}: {'; '.join(lasting) or 'none any more'}"
+        case "ContainersOomKilled":
+            kills: list[dict[str, Any]] = body.get("kills") or []
+            killed = ", ".join(f"{k.get('namespace')}/{k.get('name')} {k.get('container')}" for k in kills)
+            return f"containers of node {_name(id_)} were killed for lack of memory: {killed}"
         case "AgentStopped":
             return f"the agent of node {_name(id_)} stopped; its pods keep running"
         case "EventSkipped":

@@ -18,6 +18,7 @@ from koordcore.protocol.objects import Node
 from koordcore.state.aggregates import NodePolicyState
 from koordcore.state.cluster import evolve
 from koordcore.stories.hardware import NodeHardware
+from koordcore.stories.pod import oom_kill_text
 from koordcore.values.resources import amount_of, parse_amounts, parse_resources
 
 from koordctl.render.units import duration_text
@@ -190,12 +191,18 @@ def sample_of(report: NodeUsageReported) -> NodeSample | None:
 
 
 def protection_of(stored: StoredEvent) -> Protection | None:
-    """None if the event records no protective action. Changes of the best-effort quota are none."""
+    """None if the event records neither a protective action nor kills by the kernel.
+
+    Changes of the best-effort quota are none.
+    """
     event = CATALOGUE.read(stored)
     match event:
         case node_events.PodsEvictedByAgent():
             names = ", ".join(f"{pod.namespace}/{pod.name}" for pod in event.pods)
             what, sentence = "evicted", f"{names} by {event.feature}: {event.reason}"
+        case node_events.ContainersOomKilled():
+            kills = (f"{kill.namespace}/{kill.name} {oom_kill_text(kill)}" for kill in event.kills)
+            what, sentence = "oom-killed", f"for lack of memory: {', '.join(kills)}"
         case node_events.InterferenceDetected():
             suspects = ", ".join(f"{s.namespace}/{s.name} {s.score:.0%}" for s in event.suspects[:3]) or "none"
             mitigation = "; ".join(event.mitigation) or "no mitigation"

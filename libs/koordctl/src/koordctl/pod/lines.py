@@ -29,6 +29,7 @@ STYLES: Final = {
     "abandoned": "red",
     "gated": "yellow",
     "evicted": "red",
+    "oom-killed": "red",
 }
 REPEATED: Final = ("unschedulable", "denied", "gated", "abandoned")
 

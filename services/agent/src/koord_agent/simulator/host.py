@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from koordcore.protocol.pod_resources import MEMORY
 from koordcore.protocol.qos import KubeQos
+from koordcore.protocol.resource_names import BATCH_MEMORY
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.topology import CpuPlace, simulated_places
 
@@ -33,12 +35,15 @@ from koord_agent.domain.kernel.features import Feature, Features, features_of
 from koord_agent.domain.metrics.cpi import Counted
 from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.plans.plan import CgroupFile
+from koord_agent.domain.reporting.oom_kills import OOM_CONTROL
 from koord_agent.shell.host.host import Capacity, CycleSource, Vanished, WriteFailed
 from koord_agent.simulator.devices import SimulatedDevices
 from koord_agent.simulator.load import CYCLES_PER_SECOND, parse_profile
 from koord_agent.simulator.machines import SimulatedMachines
 from koord_agent.simulator.nodes import SimulatedNode
 
+FIRST_RESTART_SECONDS, MOST_RESTART_SECONDS = 10.0, 300.0
+"""Time for which the kubelet waits before it restarts a container that has ended; it doubles each time."""
 JIFFY_NS = 10_000_000
 UNLIMITED = -1
 MIN_QUOTA_US = 1_000
@@ -73,11 +78,20 @@ _DEFAULTS: Mapping[str, str] = {
 """Texts of files that were never written."""
 
 
+def starts_after(seconds: float) -> int:
+    """How often a container has started that ends at once, this many seconds after its first start."""
+    starts, waits = 1, FIRST_RESTART_SECONDS
+    while waits < MOST_RESTART_SECONDS and seconds >= waits:
+        starts, seconds, waits = starts + 1, seconds - waits, waits * 2
+    return starts + int(seconds // MOST_RESTART_SECONDS) if waits >= MOST_RESTART_SECONDS else starts
+
+
 @dataclass(slots=True)
 class _SimulatedPod:
     pod: AgentPod
     row: int
     directory: str
+    oom_since: float | None  # Simulated time from which its memory exceeds its limit, in seconds; None if it never does
     knobs: dict[str, str] = field(default_factory=dict[str, str])
 
 
@@ -144,7 +158,9 @@ class SimulatedHost:
         profile = parse_profile(pod.usage_profile, pod.uid, is_best_effort=pod.is_best_effort)
         directory = self._layout.pod_directory(pod.kube_qos, pod.uid)
         row = self._fleet.pods.add(self._index, pod, profile)
-        started = _SimulatedPod(pod=pod, row=row, directory=directory)
+        limit_bytes = pod.limits.get(BATCH_MEMORY) or pod.limits.get(MEMORY, 0)
+        oom_since = self._fleet.now_seconds if self._fleet.pods.limit_memory(row, limit_bytes) else None
+        started = _SimulatedPod(pod=pod, row=row, directory=directory, oom_since=oom_since)
         self._pods[pod.uid] = self._by_directory[directory] = started
         started.knobs["cpu.shares"] = str(cgroup_files.milli_to_shares(pod.cpu_request_milli))
         limit_milli = pod.limits.get("cpu", 0)
@@ -277,6 +293,8 @@ class SimulatedHost:
         text = knobs.get(file.resource, _DEFAULTS.get(file.resource))
         if text is None and file.resource == "cpuset.cpus":
             text = self._all_cpus
+        if file.resource == OOM_CONTROL:
+            return self._oom_control(file.directory)
         return None if text is None else text + "\n"
 
     def write(self, file: CgroupFile, value: str) -> None:
@@ -294,6 +312,13 @@ class SimulatedHost:
             self._fleet.pods.cpu_limit[pod.row] = self._limit_cores(knobs)
         elif file.directory == self._be_root:
             self._fleet.be_limit_cores[self._index] = self._limit_cores(knobs)
+
+    def _oom_control(self, directory: str) -> str:
+        """A pod that needs more memory than its limit is killed whenever the kubelet has restarted its container."""
+        pod = self._by_directory.get(directory)
+        since = None if pod is None else pod.oom_since
+        kills = 0 if since is None else starts_after(self._fleet.now_seconds - since)
+        return f"oom_kill_disable 0\nunder_oom 0\noom_kill {kills}\n"
 
     def _is_knob(self, name: str) -> bool:
         try:

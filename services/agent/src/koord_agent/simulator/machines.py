@@ -142,6 +142,13 @@ class PodColumns:
             self.traces[row] = (points[:, 0], points[:, 1])
         return row
 
+    def limit_memory(self, row: int, limit_bytes: int) -> bool:
+        """Whether the pod needs more memory than its limit. Then it uses the limit. A limit of 0 means none."""
+        needs_more = 0 < limit_bytes < self.memory_bytes[row]
+        if needs_more:
+            self.memory_bytes[row] = limit_bytes
+        return bool(needs_more)
+
     def remove(self, row: int) -> None:
         """Another pod can use the row."""
         self.cpu_request[row] = 0.0

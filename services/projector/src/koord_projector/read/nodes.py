@@ -45,7 +45,14 @@ _NODE_EVENTS = text(
      WHERE kind = :kind AND id = :token AND seq <= :position AND type = ANY(:types) ORDER BY seq DESC LIMIT :count
     """
 )
-PROTECTION = ["PodsEvictedByAgent", "InterferenceDetected", "InterferenceEnded", "KnobsChanged", "AgentStopped"]
+PROTECTION = [
+    "PodsEvictedByAgent",
+    "ContainersOomKilled",
+    "InterferenceDetected",
+    "InterferenceEnded",
+    "KnobsChanged",
+    "AgentStopped",
+]
 _SHOWN_EVENTS = 50
 _SHOWN_PODS = 500
 SHOWN_REPORTS = 120

@@ -44,7 +44,7 @@ _HOOKED: Final = text(
     f"""
     SELECT {_FACT} FROM events
      WHERE id = :token AND seq >= :since AND seq <= :until
-       AND type IN ('ContainerHookApplied', 'ContainerHookFailed', 'HookServerFailed')
+       AND type IN ('ContainerHookApplied', 'ContainerHookFailed', 'HookServerFailed', 'ContainersOomKilled')
        AND position(:uid in body) > 0 ORDER BY seq LIMIT :count
     """  # noqa: S608  constants
 )

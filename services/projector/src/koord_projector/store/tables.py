@@ -88,7 +88,9 @@ Index(
     "hooks_by_node",
     events.c.id,
     events.c.seq,
-    postgresql_where=text("type IN ('ContainerHookApplied', 'ContainerHookFailed', 'HookServerFailed')"),
+    postgresql_where=text(
+        "type IN ('ContainerHookApplied', 'ContainerHookFailed', 'HookServerFailed', 'ContainersOomKilled')"
+    ),
 )
 
 Index(

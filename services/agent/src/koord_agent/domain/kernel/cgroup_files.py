@@ -119,6 +119,7 @@ RESOURCES = {
         Resource("memory.limit_in_bytes", "memory", "memory.max", Form.MEMORY_LIMIT),
         Resource("memory.usage_in_bytes", "memory", "memory.current", Form.NUMBER),
         _same("memory.stat", "memory", Form.TEXT),
+        Resource("memory.oom_control", "memory", "memory.events"),
         _same("memory.numa_stat", "memory", Form.TEXT),
         _same("memory.min", "memory", Form.NUMBER, 0, INT64_MAX),
         _same("memory.low", "memory", Form.NUMBER, 0, INT64_MAX),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from koordcore.events.node_ledger import USAGE_PROFILE, PodDetails, PodOnNode
@@ -27,6 +27,8 @@ from koordcore.values.resources import Amounts, parse_amounts
 
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
 """Phases of a pod none of whose containers runs or will run again."""
+OOM_KILLED: Final = "OOMKilled"
+"""Reason of the end of a container that the kernel killed for lack of memory."""
 VM_RUNTIME_CLASS: Final = "kata"
 """Name of the runtime class whose handler is a virtual machine, and beginning of the names of its variants."""
 
@@ -45,17 +47,26 @@ class ReportedPod:
     containers: tuple[tuple[str, str], ...] = ()
 
 
+class Terminated(msgspec.Struct, rename="camel"):
+    """How a container ended."""
+
+    reason: str = ""
+    finished_at: str = ""
+    container_id: str = msgspec.field(default="", name="containerID")
+
+
 class ContainerState(msgspec.Struct):
     """The field of the present state is set, the others are None."""
 
     running: dict[str, object] | None = None
-    terminated: dict[str, object] | None = None
+    terminated: Terminated | None = None
 
 
 class ContainerStatus(msgspec.Struct, rename="camel"):
     name: str = ""
     container_id: str = msgspec.field(default="", name="containerID")
     state: ContainerState = msgspec.field(default_factory=ContainerState)
+    last_state: ContainerState = msgspec.field(default_factory=ContainerState)
     # Resources in force, of kubelets with in-place resize (Kubernetes 1.33); None from older ones.
     resources: ResourceRequirements | None = None
 
@@ -87,6 +98,13 @@ class PodOfKubelet(msgspec.Struct):
         return {each.name: each for each in (*self.status.container_statuses, *self.status.init_container_statuses)}
 
 
+class OomEnd(NamedTuple):
+    """The end of a container that the kernel killed for lack of memory, as the kubelet tells it."""
+
+    container_id: str  # `<runtime>://<id>`
+    at_ms: int  # Milliseconds since the epoch
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentContainer:
     name: str
@@ -102,6 +120,7 @@ class AgentContainer:
     is_init: bool = False  # Whether it is an init container. An init container with `is_sidecar` keeps running.
     is_sidecar: bool = False
     is_running: bool = False
+    oom_end: OomEnd | None = None  # Its newest end for lack of memory; None without one, or if it ended otherwise since
 
 
 @dataclass(frozen=True)
@@ -292,8 +311,16 @@ def _containers(pod: Pod, statuses: Mapping[str, ContainerStatus], desired: Pod)
 
 def _created(status: ContainerStatus) -> AgentContainer:
     return AgentContainer(
-        name=status.name, container_id=status.container_id, is_running=status.state.running is not None
+        name=status.name,
+        container_id=status.container_id,
+        is_running=status.state.running is not None,
+        oom_end=_oom_end(status.state.terminated or status.last_state.terminated),
     )
+
+
+def _oom_end(ended: Terminated | None) -> OomEnd | None:
+    at_ms = _milliseconds(ended.finished_at) if ended is not None and ended.reason == OOM_KILLED else None
+    return None if ended is None or at_ms is None else OomEnd(ended.container_id, at_ms)
 
 
 def _milliseconds(rfc3339: str | None) -> int | None:

@@ -203,6 +203,7 @@ def usage_reported(
     prediction: Prediction | None = None,
     signals: Mapping[str, float] | None = None,
     pod_extensions: Mapping[str, dict[str, Any]] | None = None,
+    oom_kills: Mapping[str, Mapping[str, str]] | None = None,
 ) -> observation.NodeUsageReported:
     """The event with a report.
 
@@ -212,6 +213,7 @@ def usage_reported(
         prediction: None if there is none yet.
         signals: Health signal of the node -> percent.
         pod_extensions: UID -> values of extensions.
+        oom_kills: UID -> name of a container, "" if unknown -> RFC 3339 time of its last kill for lack of memory.
     """
     return observation.NodeUsageReported(
         updated_at=updated_at,
@@ -222,18 +224,8 @@ def usage_reported(
         system_usage=_sample_or_none(report.system_usage),
         aggregated_system_usages=_windows(report.aggregated_system_usages),
         pods=[
-            observation.PodUsage(
-                uid=metric.pod.uid,
-                namespace=metric.pod.namespace,
-                name=metric.pod.name,
-                priority_class=metric.pod.priority,
-                qos=metric.pod.qos,
-                usage=_sample(metric.usage),
-                containers=[
-                    observation.ContainerUsage(name=name, usage=_sample(used)) for name, used in metric.containers
-                ],
-                extensions=(pod_extensions or {}).get(metric.pod.uid, {}),
-                gpus=list(metric.gpus),
+            _pod_usage(
+                metric, (oom_kills or {}).get(metric.pod.uid, {}), (pod_extensions or {}).get(metric.pod.uid, {})
             )
             for metric in report.pods
         ],
@@ -259,6 +251,35 @@ def usage_reported(
         signals=dict(signals or {}),
         gpus=list(report.gpus),
         prod_peak=None if prediction is None else _peak(prediction.peak),
+    )
+
+
+def _pod_usage(metric: PodMetric, killed: Mapping[str, str], extensions: dict[str, Any]) -> observation.PodUsage:
+    """`killed`: name of a container -> time of its last kill for lack of memory.
+
+    Containers that were killed before they were measured are listed without usage. A single container is not listed.
+    """
+    measured = dict(metric.containers)
+    has_several = bool(metric.pod.containers)
+    unmeasured = (name for name in sorted(killed) if name and name not in measured) if has_several else ()
+    return observation.PodUsage(
+        uid=metric.pod.uid,
+        namespace=metric.pod.namespace,
+        name=metric.pod.name,
+        priority_class=metric.pod.priority,
+        qos=metric.pod.qos,
+        usage=_sample(metric.usage),
+        containers=[
+            observation.ContainerUsage(
+                name=name,
+                usage=_sample(measured[name]) if name in measured else observation.Usage(),
+                oom_killed_at=killed.get(name, ""),
+            )
+            for name in (*measured, *unmeasured)
+        ],
+        oom_killed_at="" if has_several else max(killed.values(), default=""),
+        extensions=extensions,
+        gpus=list(metric.gpus),
     )
 
 

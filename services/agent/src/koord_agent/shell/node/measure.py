@@ -23,7 +23,9 @@ from koord_agent.domain.node.cpu_pools import CpuPools
 from koord_agent.domain.node.desired import DesiredView
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentPod
+from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.prediction.reclaimable import Prediction, ProdPrediction
+from koord_agent.domain.reporting.oom_kills import OOM_CONTROL, OomKills, oom_kill_count
 from koord_agent.domain.reporting.report import ReportedHostApplication, node_report, usage_reported
 from koord_agent.domain.strategies.be_cpuset import CpuOwners
 from koord_agent.domain.strategies.contention.contentions import interference_settings
@@ -31,7 +33,13 @@ from koord_agent.domain.strategies.cpu_suppress import NodeView
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.collect.collectors import Collectors
 from koord_agent.shell.collect.devices import DeviceReporter, owners_of
-from koord_agent.shell.collect.sensing import cpu_owners, node_signals, read_best_effort, suppress_view
+from koord_agent.shell.collect.sensing import (
+    container_directories,
+    cpu_owners,
+    node_signals,
+    read_best_effort,
+    suppress_view,
+)
 from koord_agent.shell.collect.topology import TopologyReporter
 from koord_agent.shell.host.host import Host
 from koord_agent.shell.node.predicting import Predicting
@@ -39,6 +47,10 @@ from koord_agent.shell.store.series_archive import SeriesArchive
 
 OBJECT_MARGIN_MS = 60_000
 """Time for which samples are kept beyond the window of a report, because a report may be late."""
+
+
+OOM_INTERVAL_MS = 10_000
+"""Time between two looks at kills for lack of memory, so that a node reads few more files each second."""
 
 
 def report_of(
@@ -53,6 +65,7 @@ def report_of(
     cold_memory_running: bool,
     gpus: Sequence[GpuReading],
     rfc3339_of: Callable[[int], str],
+    oom_kills: Mapping[str, Mapping[str, str]] | None = None,
 ) -> NodeUsageReported:
     """Make the usage report for the time of these metrics.
 
@@ -78,6 +91,7 @@ def report_of(
         prediction=prediction,
         signals=node_signals(host, metrics, pods.values(), window_ms),
         pod_extensions=extended.pod_metrics([pods[metric.pod.uid] for metric in report.pods], metrics),
+        oom_kills=oom_kills,
     )
 
 
@@ -129,6 +143,8 @@ class NodeMeasuring:
         self._predicting = measurement.predicting
         self._archive = measurement.archive
         self._archive_trouble: str | None = None
+        self._oom_kills = OomKills()
+        self._oom_looked_ms: int | None = None
         self._extensions = extensions
         self._interval_ms = interval_ms
         self._places = host.cpu_topology()
@@ -162,6 +178,23 @@ class NodeMeasuring:
         if self._devices.problem:
             problems.append(f"devices are not reported: {self._devices.problem}")
         return () if report is None else (report,)
+
+    def report_oom_kills(self, pods: Iterable[AgentPod], now_ms: int) -> tuple[Event, ...]:
+        """Empty unless containers were killed for lack of memory since the last look, ten seconds before."""
+        looked_ms = self._oom_looked_ms
+        if looked_ms is not None and 0 <= now_ms - looked_ms < OOM_INTERVAL_MS:
+            return ()
+        self._oom_looked_ms = now_ms
+        known, counts = tuple(pods), dict[str, int]()
+        for pod in known:
+            of_pod = self._host.layout.pod_directory(pod.kube_qos, pod.cgroup_uid)
+            for identity, directory in (
+                container_directories(self._host, pod) if pod.containers else [(pod.uid, of_pod)]
+            ):
+                count = oom_kill_count(self._host.read(CgroupFile(directory, OOM_CONTROL)))
+                if count is not None:
+                    counts[identity] = count
+        return self._oom_kills.look(known, counts, now_ms)
 
     def report_topology(
         self, desired: DesiredView, pods: Iterable[AgentPod], now_ms: int, problems: list[str]
@@ -241,6 +274,7 @@ class NodeMeasuring:
             cold_memory_running=self._collectors.cold_memory_running,
             gpus=() if self._read_gpus is None else self._read_gpus(),
             rfc3339_of=rfc3339_of,
+            oom_kills=self._oom_kills.last(),
         )
         return self.last_report
 
@@ -266,6 +300,7 @@ class NodeMeasuring:
     def forget(self, uids: Iterable[str]) -> None:
         gone = set(uids)
         self._collectors.forget(gone)
+        self._oom_kills.forget(gone)
         self._monitor.forget(gone)
 
     def collect_garbage(self, now_ms: int) -> None:

@@ -121,6 +121,7 @@ class NodeAgent:
         # 2. measure the machine: samples, and one immutable look
         facts += self.measuring.report_topology(desired, pods.values(), now_ms, problems)
         facts += self.measuring.report_devices(now_ms, problems)
+        facts += self.measuring.report_oom_kills(pods.values(), now_ms)
         has_listed = self.known.at_ms is not None or not self.asks_kubelet
         frozen = frozenset(self.pods.uid_of.get(uid, uid) for uid in self.known.frozen(now_ms))
         kubelet = Kubelet(frozen, self.kubelet_static, has_listed, self.kubelet_cgroup_root)

@@ -128,7 +128,7 @@ function quotaOver(times, events) {
   });
 }
 
-const MARKS = { PodsEvictedByAgent: ["evicted", "bad"], InterferenceDetected: ["disturbed", "c5"], KnobsChanged: ["knobs", "muted"], AgentStopped: ["agent stopped", "muted"] };
+const MARKS = { PodsEvictedByAgent: ["evicted", "bad"], ContainersOomKilled: ["killed", "bad"], InterferenceDetected: ["disturbed", "c5"], KnobsChanged: ["knobs", "muted"], AgentStopped: ["agent stopped", "muted"] };
 
 function marks(events) {
   return events.filter((event) => MARKS[event.type]).map((event) => {

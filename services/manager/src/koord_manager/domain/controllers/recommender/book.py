@@ -194,12 +194,13 @@ class RecommenderBook:
             model = self.models[key] = ContainerModel.empty(self.settings)
             self._of_target = None
         cores = usage.usage.cpu_milli / 1000
-        if model.add_cpu(instance, cores, at, requested_cores=_requested(container, "cpu") / 1000):
-            self.samples += 1
-        model.add_memory(instance, float(usage.usage.memory_bytes), at)
+        if usage.usage.memory_bytes or not usage.oom_killed_at:
+            if model.add_cpu(instance, cores, at, requested_cores=_requested(container, "cpu") / 1000):
+                self.samples += 1
+            model.add_memory(instance, float(usage.usage.memory_bytes), at)
         if usage.oom_killed_at:
             killed_at = datetime.fromisoformat(usage.oom_killed_at).timestamp()
-            state = model.instances[instance]
+            state = model.instances.setdefault(instance, InstanceState())
             if state.oom_at is None or killed_at > state.oom_at:
                 state.oom_at = killed_at
                 model.add_oom(instance, killed_at, requested_bytes=float(_requested(container, "memory")))
@@ -216,7 +217,8 @@ def container_usages(pod: Pod, sample: PodUsage) -> Iterator[tuple[Container, Co
         by_name = {container.name: container for container in running}
         yield from ((by_name[usage.name], usage) for usage in sample.containers if usage.name in by_name)
     elif len(running) == 1:
-        yield running[0], ContainerUsage(name=running[0].name, usage=sample.usage)
+        only = running[0]
+        yield only, ContainerUsage(name=only.name, usage=sample.usage, oom_killed_at=sample.oom_killed_at)
 
 
 def _requested(container: Container, resource: str) -> int:
