@@ -110,8 +110,7 @@ def recommendation_rows(found: Known) -> list[list[str]]:
             [
                 *head,
                 container.name,
-                cores(container.target.cpu_milli),
-                gibibytes(container.target.memory_bytes),
+                *amount_texts(container.target),
                 f"{container.confidence_days:.2f}d",
                 condition or "-",
             ]
@@ -147,7 +146,7 @@ def _container_lines(container: ContainerRecommendation) -> list[str]:
     lines = [
         f"  container {container.name}",
         f"    request {_amounts(container.target)}{capped}",
-        f"    leave alone from {_bound(container.lower_bound)} to {_bound(container.upper_bound)}",
+        f"    leave alone from {_amounts(container.lower_bound)} to {_amounts(container.upper_bound)}",
         f"    {container.samples} samples {span}, confidence {container.confidence_days:.2f} days",
     ]
     lines += [
@@ -158,18 +157,14 @@ def _container_lines(container: ContainerRecommendation) -> list[str]:
 
 
 def _amounts(amounts: RecommendedAmounts) -> str:
-    return f"cpu {cores(amounts.cpu_milli)}, memory {gibibytes(amounts.memory_bytes)}"
-
-
-def _bound(bound: RecommendedAmounts) -> str:
-    cpu, memory = bound_texts(bound)
+    cpu, memory = amount_texts(amounts)
     return f"cpu {cpu}, memory {memory}"
 
 
-def bound_texts(bound: RecommendedAmounts) -> tuple[str, str]:
-    """Cpu and memory of a lower or upper bound: `-` if there is no upper bound yet."""
-    return cores(_known(bound.cpu_milli)), gibibytes(_known(bound.memory_bytes))
+def amount_texts(amounts: RecommendedAmounts) -> tuple[str, str]:
+    """Cpu and memory of a request or bound: `-` without samples of the resource, or without an upper bound yet."""
+    return cores(_known(amounts.cpu_milli)), gibibytes(_known(amounts.memory_bytes))
 
 
 def _known(amount: int) -> int | None:
-    return amount if amount < NO_BOUND else None
+    return amount if 0 < amount < NO_BOUND else None

@@ -15,6 +15,7 @@ from koord_manager.domain.controllers.recommender.controller import RecommenderC
 from koord_manager.domain.controllers.recommender.model import ContainerModel
 from koord_manager.domain.controllers.recommender.settings import DEFAULT_SETTINGS
 from koord_manager.domain.controllers.recommender.targets import Targets
+from koord_manager.domain.gateway.published_status import bounds_text, recommendation_status
 from koordcore.events.gateway import PodEvictionRequested
 from koordcore.events.objects import CustomObjectDeleted, custom_ref
 from koordcore.events.observation import ContainerUsage, Usage
@@ -237,6 +238,28 @@ def test_a_kill_for_memory_raises_what_is_recommended(cluster: Cluster) -> None:
     assert model.instances["p1/app"].oom_peak == pytest.approx(1.2 * GIB, abs=1)
     cluster.take(cluster.rounds.drafts(cluster.view, cluster.now))
     assert cluster.state.containers[0].target.memory_bytes > calm
+
+
+def test_a_resource_without_samples_has_no_target_and_is_left_alone(cluster: Cluster) -> None:
+    cluster.custom("recommendations", recommendation(mode="Recreate"))
+    said = cluster.live(25 * 60, cpu_milli=1000, memory_bytes=0)
+    (container,) = cluster.state.containers
+    assert cluster.conditions() == {"RecommendationProvided": "True", "LowConfidence": "False"}
+    assert container.target.cpu_milli > 1000
+    assert [
+        each.memory_bytes
+        for each in (container.target, container.lower_bound, container.upper_bound, container.uncapped_target)
+    ] == [0, 0, 0, 0]
+    resources = recommendation_status(cluster.state)["podStatus"]["containerStatuses"][0]["resources"]
+    assert resources == {"cpu": f"{container.target.cpu_milli}m"}
+    assert "memory" not in bounds_text(cluster.state.containers)
+    assert "memory" not in str([event for event in said if isinstance(event, PodEvictionRequested)])
+    new = pod(memory="4Gi", owner="rs")
+    new["metadata"]["namespace"] = "default"
+    assert apply_to_new_pod(cluster.view, Targets(), new, "default", tells_usage=True) == "web"
+    requests = new["spec"]["containers"][0]["resources"]["requests"]
+    assert requests == {"cpu": f"{container.target.cpu_milli}m", "memory": "4Gi"}
+    assert keys.RECOMMENDED_USAGE not in new["metadata"].get("annotations", {})
 
 
 def test_a_kill_before_any_sample_raises_memory_and_is_no_sample(cluster: Cluster) -> None:

@@ -17,7 +17,7 @@ NO_BOUND: Final = 10**14
 
 
 class RecommendedAmounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Recommended amounts: cpu in milli-cores, memory in bytes."""
+    """Recommended amounts: cpu in milli-cores, memory in bytes. 0: none, because there are no samples."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0

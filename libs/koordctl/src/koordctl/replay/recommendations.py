@@ -13,7 +13,7 @@ from koordcore.events.envelope import namespaced_from_token
 from koordcore.events.recommendation import ContainerRecommendation
 from koordcore.state.aggregates import RecommendationState
 
-from koordctl.recommend import bound_texts
+from koordctl.recommend import amount_texts
 from koordctl.render.output import console, show_table
 from koordctl.render.units import cores, gibibytes
 from koordctl.replay.nodes import tally_document
@@ -153,10 +153,9 @@ def _rows(name: str, fate: ContainerFate) -> Iterator[list[str]]:
         yield [
             *head,
             when,
-            cores(container.target.cpu_milli),
-            gibibytes(container.target.memory_bytes),
-            ", ".join(bound_texts(container.lower_bound)),
-            ", ".join(bound_texts(container.upper_bound)),
+            *amount_texts(container.target),
+            ", ".join(amount_texts(container.lower_bound)),
+            ", ".join(amount_texts(container.upper_bound)),
             f"{container.samples:,}",
         ]
 
@@ -172,24 +171,28 @@ def _formula(container: ContainerRecommendation, settings: RecommenderSettings) 
     found, margin = container.percentiles.get("target"), f"{100 * settings.safety_margin_fraction:g} %"
     if found is None:
         return
+    requests, before_caps = amount_texts(container.target), amount_texts(container.uncapped_target)
     for resource, request, uncapped, percentile, amount, least in (
         (
             "cpu",
-            cores(container.target.cpu_milli),
-            cores(container.uncapped_target.cpu_milli),
+            requests[0],
+            before_caps[0],
             settings.target_cpu_percentile,
             f"{found.cpu_cores:.3f}",
             cores(int(settings.pod_min_cpu_millicores)),
         ),
         (
             "memory",
-            gibibytes(container.target.memory_bytes),
-            gibibytes(container.uncapped_target.memory_bytes),
+            requests[1],
+            before_caps[1],
             settings.target_memory_percentile,
             gibibytes(int(found.memory_bytes)),
             gibibytes(int(settings.pod_min_memory_mb * _MIB)),
         ),
     ):
+        if request == "-":
+            yield f"{resource} -: no samples"
+            continue
         caps = f"; {uncapped} before the policy's caps" if uncapped != request else ""
         yield (
             f"{resource} {request} = {amount} ({100 * percentile:g} % of the samples are below) + {margin};"

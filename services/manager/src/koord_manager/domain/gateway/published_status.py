@@ -187,4 +187,7 @@ def bounds_text(containers: list[ContainerRecommendation]) -> str:
 
 
 def _recommended(amounts: RecommendedAmounts) -> Json:
-    return {"cpu": f"{amounts.cpu_milli}m", "memory": str(amounts.memory_bytes)}
+    """Without the resources that have no amount."""
+    texts = {"cpu": f"{amounts.cpu_milli}m", "memory": str(amounts.memory_bytes)}
+    known = {"cpu": amounts.cpu_milli, "memory": amounts.memory_bytes}
+    return {name: text for name, text in texts.items() if known[name]}

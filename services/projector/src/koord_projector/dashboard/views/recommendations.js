@@ -33,8 +33,9 @@ function rows(entry) {
     conditions.cloneNode(true)));
 }
 
-const cpu = (amounts) => `${cores(amounts?.cpu_milli ?? 0)} cores`;
-const memory = (amounts) => bytes(amounts?.memory_bytes ?? 0);
+// Without samples of a resource, it has no amount.
+const cpu = (amounts) => (amounts?.cpu_milli ? `${cores(amounts.cpu_milli)} cores` : "–");
+const memory = (amounts) => (amounts?.memory_bytes ? bytes(amounts.memory_bytes) : "–");
 const NO_BOUND = 1e14; // without any history, there is no upper bound
 const bounds = (container, show, amount) => container.upper_bound?.[amount] >= NO_BOUND
   ? `from ${show(container.lower_bound)}` : `${show(container.lower_bound)} – ${show(container.upper_bound)}`;

@@ -69,7 +69,8 @@ def apply_to_new_pod(
 def _tell_usage(view: ManagerView, matching: Sequence[Wanted], document: dict[str, Any]) -> str | None:
     """Write the sum of the recommended requests to the annotation `recommended-usage`, if every container has one.
 
-    An existing annotation stays. Return the name of the Recommendation that was used, or None if nothing changed.
+    A target of one resource only does not count. An existing annotation stays. Return the name of the Recommendation
+    that was used, or None if nothing changed.
     """
     metadata: dict[str, Any] = document.setdefault("metadata", {})
     if keys.RECOMMENDED_USAGE in (metadata.get("annotations") or {}):
@@ -81,7 +82,7 @@ def _tell_usage(view: ManagerView, matching: Sequence[Wanted], document: dict[st
         if state is None or not is_confident(state):
             continue
         targets = {container.name: container.target for container in state.containers}
-        if names and targets.keys() >= set(names):
+        if names and all(name in targets and targets[name].cpu_milli and targets[name].memory_bytes for name in names):
             cpu = sum(targets[name].cpu_milli for name in names)
             memory = sum(targets[name].memory_bytes for name in names)
             usage = codec.encode({_CPU: _text(_CPU, cpu), _MEMORY: _text(_MEMORY, memory)}).decode()
@@ -116,6 +117,8 @@ def _set_resources(
     if whole_cores:
         cpu = -(-cpu // _CORE_MILLI) * _CORE_MILLI
     for name, amount in ((_CPU, cpu), (_MEMORY, recommendation.target.memory_bytes)):
+        if not amount:
+            continue  # without samples, what the user requests stays
         limit = _amount(limits, name)
         if limit is not None:
             if policy.controlled_values == ControlledValues.REQUESTS_AND_LIMITS:
@@ -204,11 +207,12 @@ def why_replace(spec: PodSpecState, wanted: Wanted, state: RecommendationState, 
             (_MEMORY, found.lower_bound.memory_bytes, found.target.memory_bytes, found.upper_bound.memory_bytes),
         ):
             request = requests.get(resource, 0)
+            if not target:
+                continue  # no samples
             if not low <= request <= high:
                 unit = "m" if resource == _CPU else " bytes"
                 return f"container {name} requests {request}{unit} of {resource}, recommended are {low} to {high}{unit}"
-            if target:
-                drift += abs(request - target) / target
+            drift += abs(request - target) / target
     age = (now - datetime.fromisoformat(spec.added_at)).total_seconds()
     if drift > DRIFT and age > SETTLED_SECONDS:
         return f"requests differ from what is recommended by {100 * drift:.0f} % in sum"

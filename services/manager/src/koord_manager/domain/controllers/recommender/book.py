@@ -193,11 +193,12 @@ class RecommenderBook:
         if model is None:
             model = self.models[key] = ContainerModel.empty(self.settings)
             self._of_target = None
-        cores = usage.usage.cpu_milli / 1000
-        if usage.usage.memory_bytes or not usage.oom_killed_at:
-            if model.add_cpu(instance, cores, at, requested_cores=_requested(container, "cpu") / 1000):
-                self.samples += 1
-            model.add_memory(instance, float(usage.usage.memory_bytes), at)
+        cores, memory = usage.usage.cpu_milli / 1000, usage.usage.memory_bytes
+        is_measured = memory > 0 or not usage.oom_killed_at
+        if is_measured and model.add_cpu(instance, cores, at, requested_cores=_requested(container, "cpu") / 1000):
+            self.samples += 1
+        if memory:  # a container that runs uses some, so 0 is no sample
+            model.add_memory(instance, float(memory), at)
         if usage.oom_killed_at:
             killed_at = datetime.fromisoformat(usage.oom_killed_at).timestamp()
             state = model.instances.setdefault(instance, InstanceState())

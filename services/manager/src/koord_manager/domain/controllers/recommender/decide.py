@@ -7,7 +7,7 @@ Source:
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, Draft
@@ -124,10 +124,21 @@ def current_status(
     )
 
 
+class _Known(NamedTuple):
+    """Whether there are samples of a resource."""
+
+    cpu: bool
+    memory: bool
+
+    def of(self, amounts: RecommendedAmounts) -> RecommendedAmounts:
+        return RecommendedAmounts(amounts.cpu_milli if self.cpu else 0, amounts.memory_bytes if self.memory else 0)
+
+
 def container_recommendations(book: RecommenderBook, wanted: Wanted, pods: LivePods) -> list[ContainerRecommendation]:
     """Return the recommended amounts of each container of a Recommendation, in order of name.
 
-    Containers without samples, and containers whose policy is `Off`, are left out.
+    Containers without samples, and containers whose policy is `Off`, are left out. A resource without samples has no
+    amounts: all are 0 (reality, 5.8).
     """
     if wanted.target is None:
         return []
@@ -139,13 +150,14 @@ def container_recommendations(book: RecommenderBook, wanted: Wanted, pods: LiveP
         if policy.is_off or (model.count == 0 and model.memory.is_empty):
             continue
         estimated = estimate(model, max(count, 1))
+        known = _Known(cpu=not model.cpu.is_empty, memory=not model.memory.is_empty)
         found.append(
             ContainerRecommendation(
                 name=name,
-                target=_capped(estimated.target, policy),
-                lower_bound=_capped(estimated.lower, policy),
-                upper_bound=_capped(estimated.upper, policy),
-                uncapped_target=RecommendedAmounts(*estimated.target),
+                target=known.of(_capped(estimated.target, policy)),
+                lower_bound=known.of(_capped(estimated.lower, policy)),
+                upper_bound=known.of(_capped(estimated.upper, policy)),
+                uncapped_target=known.of(RecommendedAmounts(*estimated.target)),
                 percentiles={key: UsagePercentiles(*value) for key, value in estimated.percentiles.items()},
                 samples=estimated.samples,
                 first_sample_at=_text(model.first_at),
