@@ -115,5 +115,9 @@ def test_flags_without_effect_take_a_value_unless_they_are_boolean() -> None:
     settings = DemoSettings.load(words, {})
     assert [spec.names[0] for spec in settings.given_idle_flags] == ["authentication-skip-lookup", "vmodule"]
     assert settings.plain_addresses == [("::1", 10251)]
+    klog = ["--skip_headers", "--log_file_max_size", "1", "--http-host=::1", "--http_port=1"]
+    settings = DemoSettings.load(klog, {})
+    assert [spec.names[0] for spec in settings.given_idle_flags] == ["log-file-max-size", "skip-headers"]
+    assert (settings.http_host, settings.http_port) == ("::1", 1), "_ in a name counts as -"
     assert DemoSettings.load(["--port=0"], {}).plain_addresses == []
     assert DemoSettings.load(["--bind-address=::1"], {}).plain_addresses == []

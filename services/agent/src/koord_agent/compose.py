@@ -36,7 +36,7 @@ from koord_agent.compose_machine import (
 from koord_agent.compose_node import linux_agent, simulated_agent
 from koord_agent.cycle import Cycle, NodeCycles
 from koord_agent.domain.reporting.audit import AuditEvent
-from koord_agent.gates import AUDIT_EVENTS, AUDIT_EVENTS_HTTP, NODE_METRIC_PROM_METRICS
+from koord_agent.gates import AUDIT_EVENTS, AUDIT_EVENTS_HTTP, NODE_METRIC_PROM_METRICS, PER_CPU_METRIC
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.bus.bus_link import BusLink, Ports
 from koord_agent.shell.bus.desired_state import DesiredStates
@@ -187,7 +187,8 @@ def assemble(shell: Shell[AgentSettings], link: BusLink) -> Cycle:
     metrics.watch(lambda: len(outbox), lambda: outbox.dropped, lambda: outbox.left_out)
     if len(agents) <= MOST_NODES:
         reported = settings.feature_gates.enabled(NODE_METRIC_PROM_METRICS)
-        shell.metrics.registry.register(NodeSeries(agents.values, reported=reported))
+        per_cpu = settings.feature_gates.enabled(PER_CPU_METRIC)
+        shell.metrics.registry.register(NodeSeries(agents.values, reported=reported, per_cpu=per_cpu))
     shell.http.routes.extend(metrics_routes(shell.metrics.registry))
     if settings.enable_pprof:
         from koordcore.service.web.debugging import PROFILING

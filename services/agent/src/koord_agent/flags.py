@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from koordcore.service.flags import FlagSpec, without_effect
+from koordcore.service.flags import FlagSpec, klog_flags, without_effect
 
 from koord_agent.domain.kernel.counters import whole_number
 
@@ -55,8 +55,7 @@ IDLE_FLAGS: Final[Sequence[FlagSpec]] = (
     *without_effect("resource-force-update-seconds", "each cycle compares values with what their files have"),
     *without_effect("in-container", "no program of the machine is run", is_bool=True),
     *without_effect("pprof-addr", "the profiles are at the address of --http-host and --http-port"),
-    *without_effect("vmodule log_dir log_file log_file_max_size stderrthreshold", _NO_KLOG),
-    *without_effect("logtostderr alsologtostderr skip_headers one_output add_dir_header", _NO_KLOG, is_bool=True),
+    *klog_flags(_NO_KLOG),
 )
 """Flags of Koordinator's agent that are accepted without effect."""
 ADDRESS: Final = "addr"

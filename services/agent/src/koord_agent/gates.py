@@ -13,6 +13,7 @@ from koord_agent.domain.strategies.evict.memory_evict import BE_MEMORY_EVICT, ME
 from koord_agent.domain.strategies.evict.thresholds import CPU_ALLOCATABLE_EVICT, MEMORY_ALLOCATABLE_EVICT
 
 NODE_METRIC_PROM_METRICS: Final = "NodeMetricPromMetrics"
+PER_CPU_METRIC: Final = "PerCPUMetric"
 AUDIT_EVENTS: Final = "AuditEvents"
 AUDIT_EVENTS_HTTP: Final = "AuditEventsHTTPHandler"
 EVICTIONS: Final = (
@@ -50,7 +51,7 @@ _ALPHA: Final = (
     "HugePageReport",
     gates.POD_RESOURCES_PROXY,
     NODE_METRIC_PROM_METRICS,
-    "PerCPUMetric",
+    PER_CPU_METRIC,
     gates.HAMI_MONITOR,
     gates.CPU_NORMALIZATION,
     gates.GPU_ENV_INJECT,
@@ -63,8 +64,10 @@ _ALPHA: Final = (
     AUDIT_EVENTS_HTTP,
 )
 
+_WITHOUT_EFFECT: Final = {"Libpfm4": "the counters of CPICollector are always opened as one group of perf events"}
+
 GATES: Final = (
     *(Gate(name, default=True, stage=Stage.BETA) for name in _BETA),
-    *(Gate(name, default=False, stage=Stage.ALPHA) for name in _ALPHA),
+    *(Gate(name, False, Stage.ALPHA, _WITHOUT_EFFECT.get(name, "")) for name in _ALPHA),
 )
 """Every gate that the agent knows."""

@@ -6,11 +6,14 @@ from typing import Any
 import httpx
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.metrics.monitor import NodeMonitor
+from koord_agent.domain.node.cpu_pools import CpuPools, SharedPool
 from koord_agent.domain.node.desired import view_of
 from koord_agent.domain.node.pods import agent_pod_from_json
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.prediction.predictor import PeakPredictor
 from koord_agent.settings import AgentSettings
+from koord_agent.shell.collect.topology import TopologyReporter
+from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.metrics.agent_metrics import MOST_EVICTED, AgentMetrics, ResourceUpdates, metrics_routes
 from koord_agent.shell.metrics.node_series import NodeSeries
 from koord_agent.shell.node.measure import Measurement
@@ -23,6 +26,7 @@ from koordcore.events.nodestate import EvictedPod, InterferenceDetected, Interfe
 from koordcore.ports.desired import DesiredNode
 from koordcore.service.access.gate import IDENTITY
 from koordcore.service.access.needs import Identity, Role
+from koordcore.values.cpuset import EMPTY
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
@@ -94,6 +98,15 @@ def test_a_scrape_shows_the_node_its_pods_and_predictions_and_forgets_what_is_go
     assert value("container_psi", {**container, **io}) == 7.5
     scaled = {name: text for name, text in container.items() if name != "pod_uid"}
     assert value("container_scaled_cfs_burst_us", scaled) == 100_000.0
+    agent.measuring.topology = TopologyReporter(LinuxHost(monotonic_ns=lambda: 0, layout=host.layout), ())
+    ls, be = (SharedPool(0, 0, "0-3"),), (SharedPool(0, 0, "2-3"),)
+    agent.measuring.topology.pools = CpuPools(ls=ls, be=be, reserved=EMPTY, system_exclusive=EMPTY, kubelet=())
+    assert value("cpuset_share_pool_cpu_cores", {"node": "n"}) == 4.0
+    assert value("cpuset_share_pool_info", {"node": "n", "cpu": "3"}) is None, "one series for each CPU needs a gate"
+    each_cpu = CollectorRegistry()
+    each_cpu.register(NodeSeries(lambda: [agent], per_cpu=True))
+    assert each_cpu.get_sample_value("koordlet_cpuset_share_pool_info", {"node": "n", "cpu": "3"}) == 1.0
+    assert each_cpu.get_sample_value("koordlet_cpuset_be_share_pool_info", {"node": "n", "cpu": "1"}) is None
     assert value("node_metric_node_usage", cpu) is not None
     assert value("node_metric_system_usage", cpu) is not None
     assert (value("tsdb_series", {"node": "n"}) or 0) > 10

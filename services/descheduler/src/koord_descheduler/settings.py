@@ -19,14 +19,12 @@ class DeschedulerSettings(ComponentSettings):
         "Moves pods off nodes that they no longer fit: runs rounds of plugins over the folded log, and asks for the "
         "eviction of pods. Several instances may run; one leads."
     )
-    known_gates: ClassVar[Sequence[Gate]] = tuple(
-        Gate(name, default=False, stage=Stage.ALPHA)
-        for name in (
-            "DisablePVCReservation",
-            "PriorityTransformer",
-            "PreemptionPolicyTransformer",
-            "ReplaceResourcesTransformer",
-        )
+    known_gates: ClassVar[Sequence[Gate]] = (
+        *(Gate(name, False, Stage.ALPHA) for name in ("DisablePVCReservation", "PriorityTransformer")),
+        *(
+            Gate(name, False, Stage.ALPHA, "no part of a round depends on the fields that it replaces")
+            for name in ("PreemptionPolicyTransformer", "ReplaceResourcesTransformer")
+        ),
     )
 
     config: Path | None = Field(

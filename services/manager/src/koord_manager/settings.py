@@ -11,13 +11,13 @@ from typing import Annotated, ClassVar, Literal
 from koordcore.bus.work.node_facts import DEFAULT_QUOTA, NodeQuota
 from koordcore.protocol.hardware.device_requests import GPU_TEMPLATES
 from koordcore.service.bus import ElectedSettings
-from koordcore.service.flags import FlagSpec, Gate, Stage, without_effect
+from koordcore.service.flags import FlagSpec, Gate, Stage, klog_flags, without_effect
 from koordcore.service.settings import Flag, Seconds, TextList
 from pydantic import BeforeValidator, Field, field_validator
 
 from koord_manager.domain.admission.config_maps import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
 from koord_manager.domain.admission.context.facts import ENHANCED_NAME, ENHANCED_NAMESPACE, ConfigNames
-from koord_manager.domain.admission.options import GATE_DEFAULTS, BindingPolicy, Options
+from koord_manager.domain.admission.options import GATE_DEFAULTS, WITHOUT_EFFECT, BindingPolicy, Options
 from koord_manager.domain.controller_names import CONTROLLERS, PLUGINS
 from koord_manager.domain.controllers.recommender.settings import RecommenderSettings, read_settings
 
@@ -86,7 +86,8 @@ class ManagerSettings(KubernetesSettings):
         "Several instances may run; one leads."
     )
     known_gates: ClassVar[Sequence[Gate]] = tuple(
-        Gate(name, default, Stage.BETA if default else Stage.ALPHA) for name, default in GATE_DEFAULTS.items()
+        Gate(name, default, Stage.BETA if default else Stage.ALPHA, WITHOUT_EFFECT.get(name, ""))
+        for name, default in GATE_DEFAULTS.items()
     )
 
     control_interval: Seconds = Field(0.5, gt=0, description="Pause between cycles, in the host's time.")
@@ -180,11 +181,11 @@ class ManagerSettings(KubernetesSettings):
             "after a conflict, the usage is always read again from the API server",
             is_bool=True,
         ),
-        *without_effect("pod-enhanced-validator-config-reconcile-interval", "the rules follow their ConfigMap at once"),
+        *without_effect("pod-enhanced-validator-reconcile-interval", "the rules follow their ConfigMap at once"),
         *without_effect("leader-elect-resource-lock", "the lock is a Lease, or without --gateway a key of the log"),
         *without_effect("pprof-addr", "the profiles are at the address of --http-host and --http-port"),
         *without_effect("disable-no-deepcopy", "objects are never copied, because nothing changes them", is_bool=True),
-        *without_effect("logtostderr", "logs are always written to stderr", is_bool=True),
+        *klog_flags("logs are always written to stderr, one line per event"),
     )
 
     @field_validator("recommender_settings", mode="after")

@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 from koord_manager.domain.admission.context.quota import Quota, Quotas
 from koord_manager.domain.admission.options import Options
+from koord_manager.domain.admission.quotas.evaluation import evaluated_request
 from koord_manager.domain.admission.quotas.quota_objects import validate_quota
 from koord_manager.domain.admission.request import Operation
 from koordcore.protocol import keys
+from koordcore.protocol.objects import pod_from_json
 from support.reachable import container_sizes
 
 
@@ -68,3 +70,19 @@ def test_quotas_that_came_and_went_leave_nothing_behind() -> None:
     sizes = container_sizes(found)
     assert {path: size for path, size in sizes.items() if size > 5} == {}
     assert found.children(keys.ROOT_QUOTA) == [found.get("a")]
+
+
+def test_overhead_counts_in_a_quota_unless_a_gate_leaves_it_out() -> None:
+    pod = pod_from_json(
+        {
+            "metadata": {"name": "p"},
+            "spec": {
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}],
+                "overhead": {"cpu": "250m", "memory": "64Mi"},
+            },
+        }
+    )
+    counted = evaluated_request(pod, Options())
+    assert {name: amount.canonical() for name, amount in counted.items()} == {"cpu": "1250m", "memory": "67108864"}
+    counted = evaluated_request(pod, Options(gates={"ElasticQuotaIgnorePodOverhead": True}))
+    assert {name: amount.canonical() for name, amount in counted.items() if amount.nano} == {"cpu": "1"}

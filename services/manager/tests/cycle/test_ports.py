@@ -5,6 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 from koord_manager.compose import assemble
+from koord_manager.domain.admission.options import WITHOUT_EFFECT
 from koord_manager.settings import ManagerSettings
 from koord_manager.shell.ports import parse_address
 from koordcore.bus.factory import memory_bus
@@ -65,3 +66,12 @@ def test_flags_without_effect_are_accepted_and_documented() -> None:
         word = f"--{spec.names[0]}"
         assert ManagerSettings.load([word if spec.is_bool else f"{word}=5m"], {}).given_idle_flags == (spec,)
         assert f"`{word}`" in text
+
+
+def test_gates_without_effect_are_told_if_they_are_switched_on() -> None:
+    text = (Path(__file__).parents[4] / "docs" / "kubernetes.md").read_text()
+    gates = ",".join(f"{gate}=true" for gate in (*WITHOUT_EFFECT, "MultiQuotaTree"))
+    told = ManagerSettings.load([f"--feature-gates={gates}"], {}).given_idle_gates
+    assert {gate.name: gate.no_effect for gate in told} == WITHOUT_EFFECT
+    assert all(f"`{gate}`" in text for gate in WITHOUT_EFFECT)
+    assert ManagerSettings.load([], {}).given_idle_gates == []

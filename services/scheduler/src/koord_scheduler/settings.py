@@ -10,7 +10,7 @@ from koordcore.service.settings import Seconds, TextList
 from pydantic import Field
 
 from koord_scheduler.domain.engine.decision import Optimisations
-from koord_scheduler.domain.framework.gates import SchedulerGates, gate_defaults
+from koord_scheduler.domain.framework.gates import WITHOUT_EFFECT, SchedulerGates, gate_defaults
 
 
 class SchedulerSettings(ComponentSettings):
@@ -23,7 +23,8 @@ class SchedulerSettings(ComponentSettings):
     )
 
     known_gates: ClassVar[Sequence[Gate]] = tuple(
-        Gate(name, default, Stage.BETA if default else Stage.ALPHA) for name, default in gate_defaults().items()
+        Gate(name, default, Stage.BETA if default else Stage.ALPHA, WITHOUT_EFFECT.get(name, ""))
+        for name, default in gate_defaults().items()
     )
 
     config: Path | None = Field(
@@ -95,7 +96,17 @@ class SchedulerSettings(ComponentSettings):
             "a new leader always folds the whole log first",
         ),
         *without_effect("enable-workload-auditor", "the projector stores the life of every pod", is_bool=True),
-        *without_effect("workload-auditor-metric-labels", "the projector stores the life of every pod"),
+        *without_effect(
+            """workload-auditor-metric-labels workload-auditor-victim-reschedule-duration
+            workload-auditor-victim-deletion-duration workload-auditor-victim-deleting-retries
+            workload-auditor-scheduling-event-interval""",
+            "the projector stores the life of every pod",
+        ),
+        *without_effect("async-log", "logs are written without a queue", is_bool=True),
+        *without_effect("async-log-queue-length", "logs are written without a queue"),
+        *without_effect(
+            "pod-max-in-unschedulable-pods-duration", "a pod is attempted again when something changes that may help it"
+        ),
     )
 
     def optimisations(self) -> Optimisations:

@@ -160,7 +160,10 @@ def test_flags_of_koord_scheduler_are_accepted_by_their_names() -> None:
         --scheduling-drop-unhandled-timeout=5s --debug-filters --debug-diagnosis --debug-diagnosis-blocking
         --debug-diagnosis-queue-size=10 --debug-diagnosis-worker-count=2 --controller-plugins=*,-ElasticQuota
         --enable-network-topology-manager --sync-barrier-pod-namespace=kube-system --sync-barrier-pod-name=barrier
-        --sync-hard-timeout=1m --enable-workload-auditor --workload-auditor-metric-labels=app=app"""
+        --sync-hard-timeout=1m --enable-workload-auditor --workload-auditor-metric-labels=app=app
+        --workload-auditor-victim-reschedule-duration=1m --workload-auditor-victim-deletion-duration=1m
+        --workload-auditor-victim-deleting-retries=3 --workload-auditor-scheduling-event-interval=1m
+        --async-log --async-log-queue-length=1000 --pod-max-in-unschedulable-pods-duration=5m"""
     settings = SchedulerSettings.load(words.split(), {})
     assert settings.plain_addresses == [("0.0.0.0", 10251)]
     assert settings.debug_scores == 3

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from koordcore.bus.factory import Bus, connect_bus, unconnected_bus
 from koordcore.service.bus import ElectedSettings, bus_settings
-from koordcore.service.flags import FlagSpec, without_effect
+from koordcore.service.flags import FlagSpec, klog_flags, without_effect
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 from koordcore.service.settings import Flag, ServiceSettings
@@ -25,6 +25,7 @@ from koordcore.service.web.http import HttpServer
 _NO_API_SERVER: Final = "the service uses the log, not an API server"
 _ACCESS: Final = "see --http-access-file, which says who may send requests"
 _LOGS: Final = "logs are always written to stderr, one line per event"
+_ONE_VERSION: Final = "a service has the behavior of one version"
 _KEPT: Final = "all metrics are shown, with their labels"
 
 Address = tuple[str, int]
@@ -69,18 +70,12 @@ class ComponentSettings(ElectedSettings):
         ),
         *without_effect("authentication-skip-lookup authentication-tolerate-lookup-failure", _ACCESS, is_bool=True),
         *without_effect("master kubeconfig kube-api-qps kube-api-burst kube-api-content-type", _NO_API_SERVER),
-        *without_effect("vmodule", "see --v, which holds for all modules"),
-        *without_effect(
-            """log-dir log-file log-file-max-size log-flush-frequency log-backtrace-at stderrthreshold
-            log-json-info-buffer-size log-text-info-buffer-size""",
-            _LOGS,
-        ),
-        *without_effect(
-            """logtostderr alsologtostderr add-dir-header one-output skip-headers skip-log-headers
-            log-json-split-stream log-text-split-stream""",
-            _LOGS,
-            is_bool=True,
-        ),
+        *klog_flags(_LOGS),
+        *without_effect("log-flush-frequency log-json-info-buffer-size log-text-info-buffer-size", _LOGS),
+        *without_effect("log-json-split-stream log-text-split-stream", _LOGS, is_bool=True),
+        *without_effect("disable-http2-serving", "the server does not use HTTP/2", is_bool=True),
+        *without_effect("emulated-version min-compatibility-version", _ONE_VERSION),
+        *without_effect("emulation-forward-compatible", _ONE_VERSION, is_bool=True),
         *without_effect(
             "allow-metric-labels allow-metric-labels-manifest disabled-metrics show-hidden-metrics-for-version", _KEPT
         ),

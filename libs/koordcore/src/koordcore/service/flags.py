@@ -46,22 +46,33 @@ def without_effect(names: str, why: str, *, is_bool: bool = False) -> list[FlagS
     ]
 
 
+def klog_flags(why: str) -> list[FlagSpec]:
+    """Return the flags of klog, the logger of Kubernetes, without `--v`: they are accepted without effect."""
+    texts = "log-dir log-file log-file-max-size log-backtrace-at stderrthreshold"
+    switches = "logtostderr alsologtostderr add-dir-header one-output skip-headers skip-log-headers"
+    return [
+        *without_effect("vmodule", "see --v, which holds for all modules"),
+        *without_effect(texts, why),
+        *without_effect(switches, why, is_bool=True),
+    ]
+
+
 def parse_flags(specs: Sequence[FlagSpec], words: Sequence[str]) -> dict[str, list[str]]:
     """Parse a command line. Return field of the settings -> values of its flags as text, in order. A field whose flags
-    are not on the command line is absent.
+    are not on the command line is absent. `_` in a name counts as `-`, as in components of Kubernetes.
 
     Raises:
         InvalidFlag: A flag is unknown, a flag has no value, or a word is not a flag.
         HelpRequested: The command line contains `-h` or `--help`.
     """
-    by_name = {name: spec for spec in specs for name in spec.names}
+    by_name = {name.replace("_", "-"): spec for spec in specs for name in spec.names}
     given: dict[str, list[str]] = {}
     rest = iter(words)
     for word in rest:
         if not word.startswith("-") or word in ("-", "--"):
             raise InvalidFlag(f"unexpected argument {word!r}: only flags are accepted")
         name, equals, value = word.removeprefix("-").removeprefix("-").partition("=")
-        spec = by_name.get(name)
+        spec = by_name.get(name.replace("_", "-"))
         if spec is None:
             if name in ("h", "help"):
                 raise HelpRequested
@@ -101,6 +112,7 @@ class Gate:
     name: str
     default: bool  # Value if neither the gate nor its group is set
     stage: Stage  # Maturity. A gate of stage GA can only be set to its default.
+    no_effect: str = ""  # Why the gate is accepted without effect; empty: it has an effect
 
 
 @dataclass(frozen=True, slots=True)

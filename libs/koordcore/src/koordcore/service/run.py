@@ -158,6 +158,8 @@ async def serve(settings: S, compose: Compose[S], *, handle_signals: bool = True
     log.info("service_starting", version=_version(name), settings=settings.shown())
     for spec in settings.given_idle_flags:
         log.warning("configuration_without_effect", path=f"--{spec.names[0]}", why=spec.no_effect)
+    for gate in settings.given_idle_gates:
+        log.warning("configuration_without_effect", path=f"--feature-gates={gate.name}", why=gate.no_effect)
     service.add(Component(name="traces", close=close_tracer))
     service.add(Component(name="http", start=http.start, run=http.run, stop=http.stop))
     service.add(Component(name="loop-lag", run=lambda: _watch_loop(metrics, health)))

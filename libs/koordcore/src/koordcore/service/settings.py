@@ -206,6 +206,12 @@ class ServiceSettings(BaseModel):
         """Return the flags without effect that the command line has."""
         return self._idle
 
+    @property
+    def given_idle_gates(self) -> Sequence[Gate]:
+        """Return the gates without effect that do not have their defaults."""
+        values = self.feature_gates.values
+        return [gate for gate in self.known_gates if gate.no_effect and values.get(gate.name) == (not gate.default)]
+
     @classmethod
     def load(cls, words: Sequence[str], environ: Mapping[str, str]) -> Self:
         """Return the settings from defaults, settings file, environment and flags. Later sources override earlier ones.

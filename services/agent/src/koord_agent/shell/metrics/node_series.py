@@ -108,11 +108,15 @@ class NodeSeries(Collector):
 
     Args:
         reported: Whether values of the last usage reports are exported, too.
+        per_cpu: Whether the pools of CPUs have one series for each CPU.
     """
 
-    def __init__(self, agents: Callable[[], Iterable[NodeAgent]], *, reported: bool = False) -> None:
+    def __init__(
+        self, agents: Callable[[], Iterable[NodeAgent]], *, reported: bool = False, per_cpu: bool = False
+    ) -> None:
         self._agents = agents
         self._reported = reported
+        self._per_cpu = per_cpu
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of all nodes of the process, for the Prometheus client."""
@@ -123,7 +127,7 @@ class NodeSeries(Collector):
                 _node(families, look)
                 _best_effort(families, look, agent.last_decision, agent.be_quota_us)
                 _caches(families, look)
-                _pools(families, look, agent.measuring.pools)
+                _pools(families, look, agent.measuring.pools, per_cpu=self._per_cpu)
                 _prediction(families, look.node, agent.measuring.last_prediction)
                 if self._reported:
                     _report(families, look.node, agent.measuring.last_report)
@@ -185,13 +189,13 @@ def _caches(families: Families, look: NodeLook) -> None:
             families.add(name, labels, look.metrics.last(kind, of, within_ms=SLOW_MS))
 
 
-def _pools(families: Families, look: NodeLook, pools: CpuPools | None) -> None:
+def _pools(families: Families, look: NodeLook, pools: CpuPools | None, *, per_cpu: bool) -> None:
     if pools is None:
         return
     for name, shared in (("cpuset_share_pool", pools.ls), ("cpuset_be_share_pool", pools.be)):
         cpus = sorted(cpu for pool in shared for cpu in parse_cpuset(pool.cpuset))
         families.add(f"{name}_cpu_cores", {"node": look.node}, len(cpus))
-        for cpu in cpus:
+        for cpu in cpus if per_cpu else ():
             families.add(f"{name}_info", {"node": look.node, "cpu": str(cpu)}, 1.0)
 
 

@@ -51,9 +51,13 @@ SERIES: Final[Mapping[str, Series]] = {
         "Core scheduling cookies that were made, by result", ("node", "core_sched_group", "status")
     ),
     "cpuset_be_share_pool_cpu_cores": Series("CPUs that best-effort pods share", ("node",)),
-    "cpuset_be_share_pool_info": Series("1 for each CPU that best-effort pods share", ("node", "cpu")),
+    "cpuset_be_share_pool_info": Series(
+        "1 for each CPU that best-effort pods share; needs the gate PerCPUMetric", ("node", "cpu")
+    ),
     "cpuset_share_pool_cpu_cores": Series("CPUs that pods without CPUs of their own share", ("node",)),
-    "cpuset_share_pool_info": Series("1 for each CPU that pods without CPUs of their own share", ("node", "cpu")),
+    "cpuset_share_pool_info": Series(
+        "1 for each CPU that pods without CPUs of their own share; needs the gate PerCPUMetric", ("node", "cpu")
+    ),
     "extension_metric": Series(
         "Last value of a collector of an installed package", ("node", "collector", "metric", "of")
     ),

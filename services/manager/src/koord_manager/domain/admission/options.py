@@ -53,6 +53,12 @@ GATE_DEFAULTS: Final[Mapping[str, bool]] = {
     ),
 }
 """Every gate of the manager and its default (manager spec, 2.4; protocol spec, 11.5)."""
+WITHOUT_EFFECT: Final[Mapping[str, str]] = {
+    "DisablePVCReservation": "the manager makes no Reservations of pods",
+    "PriorityTransformer": "the API server has set the priority of a pod before the manager reads it",
+    "PreemptionPolicyTransformer": "nothing in the manager depends on the preemption policy of a pod",
+}
+"""Gate that is accepted without effect -> why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

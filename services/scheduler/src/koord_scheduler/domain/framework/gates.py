@@ -13,12 +13,24 @@ _SPELLED: Final = {
 }
 
 
+_NO_API_SERVER: Final = "the scheduler reads no API server"
+WITHOUT_EFFECT: Final[Mapping[str, str]] = {
+    "SyncBarrier": "a new leader always folds the whole log first",
+    "SkipFilterWithNominatedPods": "Filters always run without nominated pods",
+    "EnableBatchScheduleNodeSnapshot": "for a planned job, each node is always evaluated in its present state",
+    "LazyReservationRestore": "the unused amounts of Reservations are kept up to date, not restored in each cycle",
+    "CompatibleCSIStorageCapacity": _NO_API_SERVER,
+    "DisableCSIStorageCapacityInformer": _NO_API_SERVER,
+    "CompatiblePodDisruptionBudget": _NO_API_SERVER,
+    "DisablePodDisruptionBudgetInformer": _NO_API_SERVER,
+    "DisableDynamicResourceAllocationInformer": _NO_API_SERVER,
+}
+"""Gate that is accepted without effect -> why."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerGates:
-    """The scheduler's feature gates, each True if it is on. Nine gates are accepted without effect: the last five,
-    which concern old API servers, and `skip_filter_with_nominated_pods`, `sync_barrier`,
-    `enable_batch_schedule_node_snapshot` and `lazy_reservation_restore`.
-    """
+    """The scheduler's feature gates, each True if it is on. Those in `WITHOUT_EFFECT` are accepted without effect."""
 
     resize_pod: bool = False
     multi_quota_tree: bool = False

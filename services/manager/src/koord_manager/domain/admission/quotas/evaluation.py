@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_requests_nano
@@ -126,7 +127,8 @@ def evaluated_request(pod: Pod, options: Options) -> ResourceList:
     """Return the amounts that a pod adds to the usage of its quota; an empty mapping if the pod has ended.
 
     If the gates ElasticQuotaEvaluationTransformPod and ReplaceResourcesTransformer are on, the annotation
-    replace-resources is applied to the pod first.
+    replace-resources is applied to the pod first. With the gate ElasticQuotaIgnorePodOverhead, its overhead is left
+    out.
 
     Raises:
         InvalidInput: A quantity or the annotation is invalid.
@@ -137,6 +139,8 @@ def evaluated_request(pod: Pod, options: Options) -> ResourceList:
         written = pod.metadata.annotations.get(keys.REPLACE_RESOURCES)
         if written:
             pod = replace_pod_resources(pod, parse_replace_resources(written))
+    if pod.spec.overhead and options.enabled("ElasticQuotaIgnorePodOverhead"):
+        pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, overhead={}))
     return {name: Quantity(nano) for name, nano in pod_requests_nano(pod).items()}
 
 
