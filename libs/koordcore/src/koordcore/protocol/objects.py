@@ -24,6 +24,15 @@ class KubeStruct(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=Tru
 
 
 POD_SCHEDULED: Final = "PodScheduled"  # Type of the condition that tells whether a pod has a node
+RESIZE_PENDING: Final = "PodResizePending"  # Type of the condition that the kubelet has not granted a resize
+INFEASIBLE: Final = "Infeasible"  # Reason of `RESIZE_PENDING`: the node can never grant the resize
+
+
+class ResourceRequirements(KubeStruct):
+    """Requests and limits of a container or a pod as resource lists (object `resources`)."""
+
+    requests: Quantities = {}
+    limits: Quantities = {}
 
 
 class ContainerStateWaiting(KubeStruct):
@@ -52,6 +61,11 @@ class ContainerStatus(KubeStruct):
     name: str = ""
     restart_count: int = 0
     state: ContainerState | None = None
+    # Requests that the kubelet has granted. They differ from the spec until the kubelet has granted a resize.
+    allocated_resources: Quantities = {}
+    # Requests and limits in force; None if the kubelet has not told them. They differ from those of
+    # `allocated_resources` until the kubelet has carried out a resize.
+    resources: ResourceRequirements | None = None
 
 
 class PodCondition(KubeStruct):
@@ -77,6 +91,9 @@ class PodStatus(KubeStruct):
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     ephemeral_container_statuses: tuple[ContainerStatus, ...] = ()
+    # As the fields of a container's status, for the pod-level resources.
+    allocated_resources: Quantities = {}
+    resources: ResourceRequirements | None = None
 
 
 class OwnerReference(KubeStruct):
@@ -116,13 +133,6 @@ class LabelSelector(KubeStruct):
 
     match_labels: dict[str, str] = {}
     match_expressions: list[LabelSelectorRequirement] = []
-
-
-class ResourceRequirements(KubeStruct):
-    """Requests and limits of a container or a pod as resource lists (object `resources`)."""
-
-    requests: Quantities = {}
-    limits: Quantities = {}
 
 
 class ContainerPort(KubeStruct):

@@ -14,6 +14,7 @@ Source:
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, cast
 
+import msgspec
 from koordcore.events import objects
 from koordcore.events.envelope import AggregateRef, Draft, Event, name_token, namespaced_token
 from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref
@@ -26,11 +27,15 @@ from koordcore.protocol.objects import (
     Node,
     ObjectMeta,
     Pod,
+    PodStatus,
     PriorityClass,
+    ResourceRequirements,
     Workload,
     object_from_json,
 )
+from koordcore.protocol.pod_resources import pod_requests, pod_requests_non_zero, resize_of
 from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
 
 from koord_manager.domain.admission.recorded_object import LAST_APPLIED, our_sections, with_recorded_templates
 from koord_manager.domain.cluster.mirrored_kinds import (
@@ -113,6 +118,8 @@ def cleaned(resource: Mirrored, found: Object) -> Object:
     Managed fields, the resourceVersion and kubectl's copy of the manifest are removed. A pod template keeps only the
     fields that the log keeps of pods. slo-controller-config keeps only its sections.
     """
+    if isinstance(found, Pod):
+        return cleaned_pod(found)
     if not isinstance(found, dict):
         clean_meta(found.metadata)
         if isinstance(found, ConfigMap) and resource.has_sections:
@@ -137,6 +144,42 @@ def cleaned(resource: Mirrored, found: Object) -> Object:
 
 def is_unbound_pod(found: Object) -> bool:
     return isinstance(found, Pod) and not found.spec.node_name
+
+
+def cleaned_pod(pod: Pod) -> Pod:
+    """Return the part of a pod that enters the log. The pod is changed in place.
+
+    A kubelet tells the resources of every container. They are kept only while the pod counts otherwise because of them,
+    that is during a resize. Limits in force are read by the agent, from the kubelet.
+    """
+    clean_meta(pod.metadata)
+    status = pod.status
+    is_resized = resize_of(pod) is not None and not _counts_as_spec(pod)
+    if not is_resized:
+        status.resources, status.allocated_resources = None, {}
+    for container in (*status.container_statuses, *status.init_container_statuses):
+        if is_resized and container.resources is not None:
+            container.resources = ResourceRequirements(requests=container.resources.requests)
+        else:
+            container.resources, container.allocated_resources = None, {}
+    return pod
+
+
+def _counts_as_spec(pod: Pod) -> bool:
+    """Return whether a pod counts as if the kubelet had told nothing of its resources."""
+    status = pod.status
+    wanted = {each.name: each.resources.requests for each in (*pod.spec.containers, *pod.spec.init_containers)}
+    of_all = (*status.container_statuses, *status.init_container_statuses)
+    told = [(each.name, each.resources.requests, each.allocated_resources) for each in of_all if each.resources]
+    if status.resources is None and all(
+        actual == wanted.get(name) and allocated in ({}, actual) for name, actual, allocated in told
+    ):
+        return True  # nearly every pod; nothing is parsed
+    untold = msgspec.structs.replace(pod, status=PodStatus())
+    try:
+        return pod_requests(pod) == pod_requests(untold) and pod_requests_non_zero(pod) == pod_requests_non_zero(untold)
+    except InvalidInput:
+        return False  # nobody counts such a pod
 
 
 def clean_meta(meta: ObjectMeta) -> None:

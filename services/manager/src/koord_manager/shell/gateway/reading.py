@@ -17,7 +17,7 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.text_limits import check_json
 
-from koord_manager.domain.gateway.mirror import Object, clean_meta, cleaned, named_ref
+from koord_manager.domain.gateway.mirror import Object, cleaned, cleaned_pod, named_ref
 from koord_manager.domain.gateway.resources import Intake, Mirrored
 from koord_manager.shell.gateway.api import LIST_SECONDS, ApiResponse, KubernetesApi
 
@@ -218,9 +218,7 @@ def read_pod(body: bytes) -> Pod:
     Raises:
         codec.DecodeError: The body is not a pod.
     """
-    pod = codec.convert(without_nulls(_shallow(_ANYTHING, body)), Pod)
-    clean_meta(pod.metadata)
-    return pod
+    return cleaned_pod(codec.convert(without_nulls(_shallow(_ANYTHING, body)), Pod))
 
 
 def _unreadable(body: bytes, error: Exception) -> Unreadable:

@@ -20,7 +20,7 @@ from koordcore.protocol import keys
 from koordcore.protocol.annotations.gang import gang_name
 from koordcore.protocol.annotations.pods import preemption_policy_or_never
 from koordcore.protocol.objects import Affinity, NodeAffinity, Pod, Toleration
-from koordcore.protocol.pod_resources import pod_requests, pod_requests_non_zero
+from koordcore.protocol.pod_resources import pod_requests, pod_requests_non_zero, resize_of
 from koordcore.protocol.priority import priority_value
 from koordcore.protocol.resource_names import parse_replace_resources, rename_pod, replace_pod_resources
 from koordcore.protocol.storage import claims_of
@@ -238,6 +238,7 @@ class PodClasses:
                 meta.annotations,
                 meta.owner_references,
                 meta.deletion_timestamp is not None,
+                resize_of(pod),
             )
         )
         named = self.named(pod)
