@@ -264,6 +264,7 @@ class Scheduler:
         for _ in range(1000):
             self.follow()
             self.state.assumed.release_due()
+            self.state.assumed.resize_due()
             self.explanations += give_up_overdue(self.state, now)
             while self.decide(now) is not None:
                 pass
@@ -276,6 +277,7 @@ class Scheduler:
                 and not len(self.state.status.writes)
                 and not self.state.queue.has_active()
             )
-            if idle and self.state.log.position == len(self.log.events) and not self.state.assumed.to_release:
+            due = self.state.assumed.to_release or self.state.assumed.to_resize
+            if idle and self.state.log.position == len(self.log.events) and not due:
                 return
         raise AssertionError("the scheduler does not come to rest")

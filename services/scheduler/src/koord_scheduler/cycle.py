@@ -67,8 +67,10 @@ class Cycle:
             state.frameworks.advance(now)
             state.queue.tick(now)
             state.hints.wake()
-            # 3. Release the nodes of pods that are gone, and of pods whose time at Permit is over.
+            # 3. Release the nodes of pods that are gone, and of pods whose time at Permit is over. Tell the log of pods
+            #    that were resized.
             state.assumed.release_due()
+            state.assumed.resize_due()
             explanations = give_up_overdue(state, now)
             # 4. Decide a burst of pods, if the log has room for new work. Every placement is assumed at once.
             has_room = self.room.trouble() is None

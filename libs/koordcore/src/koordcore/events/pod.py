@@ -150,8 +150,8 @@ class PodReallocated(Event, frozen=True, kw_only=True, omit_defaults=True):
     requests: dict[str, int]
     # What the pod or Reservation holds besides `requests` from now on: CPUs, NUMA zones, devices ...
     allocation: Allocation = NOTHING
-    # "pre-allocated" (a Reservation took over the pod's resources, and the pod became its owner), "resized" (the
-    # Reservation holds other amounts), or "reservation-deleted" (the pod no longer uses it).
+    # "pre-allocated" (a Reservation took over the pod's resources, and the pod became its owner), "resized" (the pod is
+    # or was resized on its node, and counts with other amounts), or "reservation-deleted" (the pod no longer uses it).
     reason: str
 
 

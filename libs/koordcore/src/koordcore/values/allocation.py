@@ -12,7 +12,7 @@ Source: scheduler-fine-grained spec, 1.8 (6, 7), 2.9, 3.9, 6.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -54,6 +54,13 @@ class ReservationUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     # Resource name -> amount that the pod takes from the Reservation instead of the node. Empty if another scheduler
     # bound the pod, because the annotation does not contain it.
     amounts: dict[str, int] = {}
+
+    def within(self, requests: Mapping[str, int]) -> ReservationUse:
+        """Return the use of a pod that requests these amounts: it takes no more from the Reservation than that."""
+        if all(amount <= requests.get(name, 0) for name, amount in self.amounts.items()):
+            return self
+        least = {name: min(amount, requests.get(name, 0)) for name, amount in self.amounts.items()}
+        return msgspec.structs.replace(self, amounts={name: amount for name, amount in least.items() if amount > 0})
 
 
 # Seconds within which the claims of a placed pod must be bound, if the scheduler's configuration does not differ.

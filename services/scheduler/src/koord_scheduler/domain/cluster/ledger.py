@@ -4,11 +4,12 @@ The columns contain the sums, the ledgers the list of pods. A ledger with pods i
 a node that returns has its pods again. Empty ledgers of deleted nodes are dropped when there are many.
 """
 
-from collections.abc import ItemsView
+from collections.abc import ItemsView, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
+from koordcore.values.allocation import Allocation
 
 from koord_scheduler.domain.cluster.accounting import NodeAccounting
 from koord_scheduler.domain.cluster.forgetting import Forgetting
@@ -31,15 +32,26 @@ class Source:
 class Holding:
     """One pod in the ledger of a node, with the sources because of which it counts there."""
 
-    pod_info: PodInfo  # The pod, with its requests and allocation on this node
+    pod_info: PodInfo  # The pod as it counts on this node, with its requests and allocation
     sources: int  # Bits of `Source`: log, assumption, API
+    # What the log gave it, or what was assumed. It counts with other requests if its object asks for them: a pod is
+    # resized where it runs, and the log is told later. None if only the API knows of it.
+    given: Demand | None = None
     is_aside: bool = False  # Whether it does not count now (`Ledgers.set_aside`)
-    # Requests and allocation according to the log, while other values are only assumed; None otherwise.
-    before: PodInfo | None = None
+    # Allocation according to the log, while another one is only assumed; None otherwise.
+    before: Allocation | None = None
 
     @property
     def demand(self) -> Demand:
+        """The amounts with which it counts."""
         return self.pod_info.demand
+
+    @property
+    def logged(self) -> PodInfo:
+        """The pod with requests and allocation of the log, for which it must have a source."""
+        assert self.given is not None, f"pod {self.pod_info.uid} counts only because of its object"
+        allocation = self.pod_info.allocation if self.before is None else self.before
+        return msgspec.structs.replace(self.pod_info, demand=self.given, allocation=allocation)
 
 
 @dataclass(slots=True)
@@ -86,22 +98,31 @@ class Ledgers:
         ledger.seq = seq
         return True
 
-    def hold(self, node: str, pod_info: PodInfo, source: int) -> None:
+    def hold(self, node: str, pod_info: PodInfo, source: int, asked: Demand | None = None) -> None:
         """Count the pod on the node for one more source (a bit of `Source`). If the source is the log, its amounts and
         allocation replace the known ones. If the pod counts for this source alone, its allocation is replaced.
         Otherwise the known values stay.
+
+        Args:
+            pod_info: The pod with the amounts and the allocation that the source gives it.
+            asked: What the object of the pod asks for, with which it counts instead; None: as given.
         """
         ledger = self._of(node)
         row = self._nodes.row(node)
+        given = None if source == Source.BOUND else pod_info.demand
+        if asked is not None and asked is not pod_info.demand:
+            pod_info = msgspec.structs.replace(pod_info, demand=asked)
         holding = ledger.holdings.get(pod_info.uid)
         if holding is None:
-            ledger.holdings[pod_info.uid] = Holding(pod_info, source)
+            ledger.holdings[pod_info.uid] = Holding(pod_info, source, given)
             if row is not None:
                 self._occupancy.take(row, pod_info)
             return
         is_other = holding.pod_info.allocation is not pod_info.allocation and (
             holding.pod_info.allocation != pod_info.allocation
         )
+        if given is not None and (source == Source.LOGGED or holding.given is None):
+            holding.given = given
         if source == Source.LOGGED:
             holding.before = None
         if source == Source.LOGGED and (is_other or holding.demand.requests != pod_info.demand.requests):
@@ -110,39 +131,65 @@ class Ledgers:
             self._replace(row, holding, msgspec.structs.replace(holding.pod_info, allocation=pod_info.allocation))
         holding.sources |= source
 
-    def assume_other(self, node: str, pod_info: PodInfo) -> None:
-        """Count a pod on its node with another demand and allocation, until the log says so or `take_back`. No-op if
-        the pod does not count on the node.
+    def assume_other(self, node: str, uid: str, allocation: Allocation) -> None:
+        """Count a pod on its node with another allocation, until the log says so or `take_back`. No-op if the pod does
+        not count on the node.
         """
-        holding = self._of(node).holdings.get(pod_info.uid)
+        holding = self._of(node).holdings.get(uid)
         if holding is not None:
-            holding.before = holding.pod_info
-            self._change(node, holding, pod_info)
+            holding.before = holding.pod_info.allocation
+            self._change(node, holding, holding.demand, allocation)
 
     def take_back(self, node: str, uid: str) -> None:
-        """Undo `assume_other`: count a pod as before. No-op if a fact has changed its amounts since then."""
+        """Undo `assume_other`: count a pod as before. No-op if a fact has changed its allocation since then."""
         holding = self._of(node).holdings.get(uid)
         if holding is not None and holding.before is not None:
             before, holding.before = holding.before, None
-            self._change(node, holding, before)
+            self._change(node, holding, holding.demand, before)
 
-    def _change(self, node: str, holding: Holding, to: PodInfo) -> None:
-        changed = msgspec.structs.replace(holding.pod_info, demand=to.demand, allocation=to.allocation)
+    def _change(self, node: str, holding: Holding, demand: Demand, allocation: Allocation) -> None:
+        changed = msgspec.structs.replace(holding.pod_info, demand=demand, allocation=allocation)
         self._replace(None if holding.is_aside else self._nodes.row(node), holding, changed)
 
-    def describe(self, node: str, pod_info: PodInfo) -> None:
-        """Replace labels, status and other descriptions of a pod on a node. Its amounts and its allocation stay."""
+    def describe(self, node: str, pod_info: PodInfo, *, is_followed: bool) -> Demand | None:
+        """Replace labels, status and other descriptions of a pod on a node. Its allocation stays. Return the amounts
+        with which it counted before, if it counts with others now; else None.
+
+        Args:
+            pod_info: The pod as its object describes it, with the amounts that this asks for.
+            is_followed: Whether the pod counts with these amounts if the log, or an assumption, gave it others.
+        """
         ledger = self._by_node.get(node)
         holding = ledger.holdings.get(pod_info.uid) if ledger is not None else None
-        if holding is not None and _read_of(holding.pod_info) != _read_of(pod_info):
-            known = holding.pod_info
-            described = msgspec.structs.replace(
-                pod_info,
-                demand=self._nodes.renewed(known.demand),
-                allocation=known.allocation,
-                is_bound_by_others=known.is_bound_by_others,
-            )
-            self._replace(self._nodes.row(node), holding, described)
+        if holding is None or _read_of(holding.pod_info) == _read_of(pod_info):
+            return None
+        known = holding.pod_info
+        described = msgspec.structs.replace(
+            pod_info,
+            demand=pod_info.demand if is_followed or holding.given is None else self._nodes.renewed(known.demand),
+            allocation=known.allocation,
+            is_bound_by_others=known.is_bound_by_others,
+        )
+        self._replace(None if holding.is_aside else self._nodes.row(node), holding, described)
+        return None if known.demand.requests == described.demand.requests else known.demand
+
+    def object_gone(self, node: str, uid: str) -> None:
+        """Count a pod whose object was deleted, or cannot be read, with what the log has given it."""
+        ledger = self._by_node.get(node)
+        holding = ledger.holdings.get(uid) if ledger is not None else None
+        if holding is not None and holding.given is not None and holding.given.requests != holding.demand.requests:
+            self._change(node, holding, self._nodes.renewed(holding.given), holding.pod_info.allocation)
+
+    def resized(self, node: str, uid: str) -> PodInfo | None:
+        """Return a pod as it counts on the node, if the log has given it other amounts; else None."""
+        ledger = self._by_node.get(node)
+        holding = ledger.holdings.get(uid) if ledger is not None else None
+        if holding is None or holding.given is None or not holding.sources & Source.LOGGED:
+            return None
+        given, counted = holding.given.requests, holding.demand.requests
+        if given == counted or _without_zeros(given) == _without_zeros(counted):
+            return None
+        return holding.pod_info
 
     def _replace(self, row: int | None, holding: Holding, pod_info: PodInfo) -> None:
         if row is not None:
@@ -159,6 +206,8 @@ class Ledgers:
         if ledger is None or holding is None or not holding.sources & source:
             return False
         holding.sources &= ~source
+        if holding.sources == Source.BOUND:
+            holding.given = None
         if holding.sources:
             return False
         del ledger.holdings[uid]
@@ -234,6 +283,10 @@ class Ledgers:
         if ledger is None:
             ledger = self._by_node[node] = NodeLedger()
         return ledger
+
+
+def _without_zeros(requests: Mapping[str, int]) -> dict[str, int]:
+    return {name: amount for name, amount in requests.items() if amount}
 
 
 def _read_of(pod_info: PodInfo) -> tuple[object, ...]:

@@ -67,6 +67,8 @@ class PodRecord:
     refolds: int = 0  # Number of consecutive appends about the pod that the log refused
     bind_failed: int = 0  # Position of the placement that the API server could not carry out; 0 for none
     bind_failures: int = 0  # Number of its placements that the API server could not carry out
+    # What its object requests, if plugins have changed that; else None.
+    untransformed: dict[str, int] | None = None
     unhealthy: tuple[UnhealthyDevice, ...] = ()  # Its devices that are unhealthy by the last event about them
     # Unhealthy devices whose event is larger than the log accepts; None if the log refused none.
     unstorable: tuple[UnhealthyDevice, ...] | None = None

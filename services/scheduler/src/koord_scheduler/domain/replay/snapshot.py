@@ -56,6 +56,7 @@ class _Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     bound_node: str = ""
     bind_failed: int = 0
     bind_failures: int = 0
+    untransformed: dict[str, int] | None = None
     unhealthy: tuple[UnhealthyDevice, ...] = ()
     known_since: float = 0.0
     placed_at: float = 0.0
@@ -162,7 +163,7 @@ class Picture:
     def _saved_ledgers(self) -> Iterator[_Ledger]:
         while self._ledgers:
             node, seq, holdings = self._ledgers.pop()
-            logged = [each.before or each.pod_info for each in holdings if each.sources & Source.LOGGED]
+            logged = [each.logged for each in holdings if each.sources & Source.LOGGED]
             pods = {each.uid: (dict(each.demand.requests), each.demand.non_zero) for each in logged}
             allocations = {each.uid: each.allocation for each in logged if each.allocation is not NOTHING}
             yield _Ledger(node=node, seq=seq, pods=pods, allocations=allocations)
@@ -281,7 +282,7 @@ def _load_ledger(state: SchedulerState, ledger: _Ledger) -> None:
             pod_info = PodInfo(uid, demand) if known is None else msgspec.structs.replace(known, demand=demand)
         if uid in ledger.allocations:
             pod_info = msgspec.structs.replace(pod_info, allocation=ledger.allocations[uid])
-        state.assumed.ledgers.hold(ledger.node, pod_info, Source.LOGGED)
+        state.assumed.ledgers.hold(ledger.node, pod_info, Source.LOGGED, state.asked(pod))
 
 
 def schema_fingerprint(cluster: Cluster, plugins: Iterable[str]) -> str:

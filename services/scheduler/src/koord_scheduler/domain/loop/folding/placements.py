@@ -12,6 +12,7 @@ from koordcore.values.timestamps import unix_seconds
 
 from koord_scheduler.domain.cluster.ledger import Source
 from koord_scheduler.domain.cluster.record import PodRecord
+from koord_scheduler.domain.loop.folding.pods import describe_on
 from koord_scheduler.domain.loop.state.state import SchedulerState
 
 
@@ -31,7 +32,7 @@ def placed(state: SchedulerState, stored: StoredEvent, event: PodPlaced) -> None
     if pod.uid in state.books.quotas.pods:
         state.books.quotas.reserve(pod.uid)
     if pod.subject is not None:  # the node's ledger may have been read ahead, when nothing was known of the pod
-        state.assumed.ledgers.describe(event.node, pod.pod_info())
+        describe_on(state, pod, event.node)
     state.commits.bound(pod, event.node)
     state.assumed.facts_changed(pod, stored.event_id)
 
@@ -109,7 +110,7 @@ def resources_taken(state: SchedulerState, stored: StoredEvent, event: NodeResou
     node = name_from_token(stored.ref.id)
     if state.assumed.ledgers.advance(node, stored.seq):
         for item in event.pods:
-            state.assumed.ledgers.hold(node, state.commits.info_of(item), Source.LOGGED)
+            state.commits.hold(node, item)
             if item.allocation.reservation is not None:
                 state.commits.used_reservation(item.uid, item.allocation)
         for item in event.pods:

@@ -5,6 +5,7 @@ from koordcore.events.envelope import StoredEvent
 from koordcore.events.gateway import PodBindFailed, PodBound
 from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.objects import Pod
+from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.reservations import is_reserve_pod
 from koordcore.state.evolution.api_objects import bound_pod
 from koordcore.values.allocation import NOTHING, ReservationUse
@@ -32,6 +33,7 @@ def submit(state: SchedulerState, uid: str, stored: StoredEvent, spec: Pod) -> N
     pod.spec_event = stored.event_id
     profile = pod.subject.profile if pod.subject is not None else ""
     describe(state, pod, spec, unix_seconds(stored.occurred_at))
+    pod.untransformed = pod_requests(spec) if pod.sort is not None and pod.sort.is_transformed else None
     _count_bound(state, pod, "" if is_finished(spec) else spec.spec.node_name, stored.event_id)
     if pod.framework is None and state.frameworks.gates.cross_scheduler_nomination:
         state.nominator.follow_other_scheduler(pod, spec)
@@ -52,6 +54,8 @@ def describe(state: SchedulerState, pod: PodRecord, spec: Pod, now: float) -> No
     except InvalidInput:
         # Admission lets no such pod through; one that came by another way is not placed and harms nobody.
         pod.subject = pod.sort = None
+        for node in {pod.node, pod.work_node} - {""}:
+            state.assumed.ledgers.object_gone(node, pod.uid)
     pod.pod = spec
     pod.framework = state.frameworks.of(spec)
     pod.namespace, pod.name = spec.metadata.namespace, spec.metadata.name
@@ -60,8 +64,22 @@ def describe(state: SchedulerState, pod: PodRecord, spec: Pod, now: float) -> No
         return
     runs = bool(spec.spec.node_name or pod.node) and not is_finished(spec)
     state.cluster.put_pod(pod.uid, spec, dict(pod.subject.pod_class.requests), assigned=runs)
-    for node in {pod.node, pod.work_node, pod.bound_node} - {""}:
-        state.assumed.ledgers.describe(node, pod.pod_info())
+    for node in sorted({pod.node, pod.work_node, pod.bound_node} - {""}):
+        describe_on(state, pod, node)
+
+
+def describe_on(state: SchedulerState, pod: PodRecord, node: str) -> None:
+    """Let a pod count on its node as its object describes it. If it was resized there and takes less now, waiting pods
+    may fit. If it takes more, our placements that wait for the node are withdrawn if they do not fit any more.
+    """
+    before = state.assumed.ledgers.describe(node, pod.pod_info(), is_followed=state.follows_object(pod))
+    if before is None or pod.subject is None:
+        return
+    now = pod.subject.pod_class.requests
+    if any(now.get(name, 0) < amount for name, amount in before.requests.items()):
+        state.hints.room_appeared(node, pod.spec_event)
+    if any(before.requests.get(name, 0) < amount for name, amount in now.items()):
+        state.assumed.recheck_node(node)
 
 
 def read_again_if_concerned(state: SchedulerState, trigger: str) -> None:
@@ -114,6 +132,8 @@ def removed(state: SchedulerState, uid: str, trigger: str) -> None:
     state.cluster.drop_pod(pod.uid)
     if pod.framework is None:
         state.nominator.drop(pod.uid)
+    for node in {pod.node, pod.work_node} - {""}:
+        state.assumed.ledgers.object_gone(node, uid)
     pod.pod = None
     pod.subject = pod.sort = pod.framework = None
     pod.spec_event = trigger
@@ -126,7 +146,9 @@ def bound(state: SchedulerState, stored: StoredEvent, event: PodBound) -> None:
     """Record that the API server bound a pod. No-op if the event does not contain the fields that the binding set."""
     pod = state.pods.get(stored.ref.id)
     if event.bound_at and pod is not None and pod.pod is not None:
+        untransformed = pod.untransformed
         submit(state, pod.uid, stored, bound_pod(pod.pod, event))
+        pod.untransformed = untransformed
 
 
 def bind_failed(state: SchedulerState, stored: StoredEvent, event: PodBindFailed) -> None:

@@ -32,6 +32,7 @@ from koord_scheduler.domain.plugins.reservation.pre_allocation import Adopted, i
 
 PRE_ALLOCATED: Final = "pre-allocated"
 RESERVATION_DELETED: Final = "reservation-deleted"
+RESIZED: Final = "resized"
 NODE_LEDGER: Final = "NodeLedger"
 """Replaces a plugin's name if the rules that all allocations of a node obey refuse the pod."""
 
@@ -47,6 +48,7 @@ class Assumptions:
         self.outbox = Outbox()  # Placements and releases that are not appended yet
         # Uid of a pod that must give its node back -> (reason, id of the causing event).
         self.to_release: dict[str, tuple[str, str]] = {}
+        self.to_resize: dict[str, None] = {}  # Uids of pods to which the log may have given other amounts
         self._known = known
         self._adoptions: dict[str, list[Reallocation]] = {}
         known.books.reservations.pre_allocations.pods_on = self.ledgers.pod_infos
@@ -95,7 +97,8 @@ class Assumptions:
         pod.placed_at = now
         pod.phase = Phase.ASSUMED
         pod.work_node = node
-        self.ledgers.hold(node, pod_info_with(self._known.nodes, pod, requests, allocation), Source.ASSUMED)
+        info = pod_info_with(self._known.nodes, pod, requests, allocation)
+        self.ledgers.hold(node, info, Source.ASSUMED, self._known.asked(pod))
         for each in self._known.books.reservations.pre_allocations.take_adopted(pod.uid):
             self._adoptions.setdefault(pod.uid, []).append(
                 self._reallocated(each.as_owner(), node, PRE_ALLOCATED, pod.trigger)
@@ -118,11 +121,13 @@ class Assumptions:
         self.outbox.put(self._reallocated(left, pod.node, RESERVATION_DELETED, trigger))
 
     def _reallocated(self, pod_info: PodInfo, node: str, reason: str, trigger: str) -> Reallocation:
-        """Count a pod on its node with another demand or allocation, and return the decision to be appended."""
+        """Count a pod on its node with another allocation, and return the decision to be appended. `pod_info`: the pod
+        with the amounts with which it counts, and the new allocation.
+        """
         pod = self._known.pods[pod_info.uid]
         assert pod.pod is not None and pod.sort is not None, f"pod {pod.uid} has no spec"  # noqa: PT018
         pod.phase, pod.work_node = Phase.ASSUMED, node
-        self.ledgers.assume_other(node, pod_info)
+        self.ledgers.assume_other(node, pod.uid, pod_info.allocation)
         entry = on_node(pod.uid, pod.pod, pod.sort, pod_info.allocation)
         return Reallocation(
             uid=pod.uid,
@@ -272,6 +277,8 @@ class Assumptions:
             self._known.queue.remove(pod.uid)
             pod.phase = Phase.PLACED
             reason = self._release_reason(pod)
+            if reason is None and self.ledgers.resized(pod.node, pod.uid) is not None:
+                self.to_resize[pod.uid] = None
             if reason is None:
                 self.to_release.pop(pod.uid, None)
             else:
@@ -313,6 +320,7 @@ class Assumptions:
             self._known.queue.recheck(pod.uid)
 
     def _drop(self, pod: PodRecord) -> None:
+        self.to_resize.pop(pod.uid, None)
         self._known.queue.remove(pod.uid)
         self._known.nominator.drop(pod.uid)
         self._known.nominator.forget_evictions(pod.uid)
@@ -349,3 +357,24 @@ class Assumptions:
             released += 1
         self.to_release.clear()
         return released
+
+    def resize_due(self) -> int:
+        """Put the new amounts of the pods of `to_resize` into the outbox, so that the log tells how they count. A pod
+        that uses a Reservation takes no more from it than it requests. Return the number of these decisions.
+        """
+        resized = 0
+        for uid in self.to_resize:
+            pod = self._known.pods[uid]
+            info = self.ledgers.resized(pod.node, uid) if pod.node else None
+            if pod.phase is not Phase.PLACED or pod.sort is None or uid in self.to_release or info is None:
+                continue  # `reconcile` looks again at the pod once a decision about it is stored or undone
+            used = info.allocation.reservation
+            if used is not None:
+                allocation = msgspec.structs.replace(info.allocation, reservation=used.within(info.requests))
+                info = msgspec.structs.replace(info, allocation=allocation)
+            # The same object may be told twice, with other things that the pod holds: each time, the ids are others.
+            trigger = f"{pod.spec_event}/{pod.seq}/{self.ledgers.seq(pod.node)}"
+            self.outbox.put(self._reallocated(info, pod.node, RESIZED, trigger))
+            resized += 1
+        self.to_resize.clear()
+        return resized

@@ -7,13 +7,16 @@ from typing import Final
 
 from koordcore.events.objects import ConfigAccepted, CustomObjectObserved, NamespaceObserved, WorkloadObserved
 from koordcore.protocol.objects import Node
+from koordcore.protocol.reservations import is_reserve_pod
 
 from koord_scheduler.domain.cluster.equivalence_classes import Subject
 from koord_scheduler.domain.cluster.forgetting import DeletedPods, Forgetting
 from koord_scheduler.domain.cluster.node_facts import NodePolicy
 from koord_scheduler.domain.cluster.record import PodRecord
+from koord_scheduler.domain.columns.node_columns import Demand
 from koord_scheduler.domain.engine.engine import Engine
 from koord_scheduler.domain.engine.frameworks import Frameworks
+from koord_scheduler.domain.framework.extension_points import RESIZE_POD
 from koord_scheduler.domain.framework.plugin import PluginFault
 from koord_scheduler.domain.loop.commit.own_appends import LogPosition
 from koord_scheduler.domain.loop.commit.status_writes import StatusWrites
@@ -125,6 +128,21 @@ class KnownState:
     def engine_of(self, pod: PodRecord) -> Engine:
         """Return the engine that filters and scores nodes for the pod's profile."""
         return self.frameworks.framework_of(pod).engine
+
+    def follows_object(self, pod: PodRecord) -> bool:
+        """Return whether a pod counts on its node with what its object asks for, also if the log gave it other amounts:
+        pods are resized where they run. A Reservation keeps what the log gave it, and so does a pod whose resources a
+        plugin changes for its node.
+        """
+        if pod.pod is None or pod.subject is None or is_reserve_pod(pod.pod):
+            return False
+        return pod.framework is None or not self.frameworks.framework_of(pod).profile.plugins.at(RESIZE_POD)
+
+    def asked(self, pod: PodRecord | None) -> Demand | None:
+        """Return the amounts with which a pod counts instead of those of the log; None if it counts with these."""
+        if pod is None or pod.subject is None or not self.follows_object(pod):
+            return None
+        return pod.subject.pod_class.demand
 
     def profile_of(self, uid: str) -> str:
         """Return the scheduler name of a pod; "" if it is deleted or its spec is invalid."""

@@ -107,13 +107,13 @@ class Commits:
             pod = self._known.pods[item.uid]
             if isinstance(item, Placement):
                 if is_news:
-                    self._ledgers.hold(item.node, self.info_of(item.on_node), Source.LOGGED)
+                    self.hold(item.node, item.on_node)
                 if item.on_node.allocation.reservation is not None:
                     self.used_reservation(item.uid, item.on_node.allocation)
                 self._ledgers.drop(item.node, item.uid, Source.ASSUMED)
             elif isinstance(item, Reallocation):
                 if is_news:
-                    self._ledgers.hold(item.node, self.info_of(item.on_node), Source.LOGGED)
+                    self.hold(item.node, item.on_node)
                 self.used_reservation(item.uid, item.on_node.allocation)
             elif is_news:
                 self._ledgers.drop(item.node, item.uid, Source.LOGGED)
@@ -206,12 +206,20 @@ class Commits:
             self._known.books.quotas.unreserve(pod.uid)
             self._known.cluster.activated(self._known.books.gangs.unbound(pod.uid).activate)
 
-    def info_of(self, item: PodOnNode) -> PodInfo:
-        """Return how a pod in a ledger event counts on the node: with the requests and allocation of the event."""
+    def hold(self, node: str, item: PodOnNode) -> None:
+        """Count a pod of a ledger event on the node, with the requests and the allocation of the event. If its object
+        asks for other amounts, it counts with these.
+        """
         pod = self._known.pods.get(item.uid)
         if pod is None or pod.subject is None:
-            return PodInfo(item.uid, demand_of(self._known.nodes, item.requests), allocation=item.allocation)
-        return pod_info_with(self._known.nodes, pod, item.requests, item.allocation)
+            info = PodInfo(item.uid, demand_of(self._known.nodes, item.requests), allocation=item.allocation)
+        else:
+            info = pod_info_with(self._known.nodes, pod, item.requests, item.allocation)
+        self._ledgers.hold(node, info, Source.LOGGED, self._known.asked(pod))
+        if self._ledgers.resized(node, item.uid) is None:
+            self._assumed.to_resize.pop(item.uid, None)
+        else:
+            self._assumed.to_resize[item.uid] = None
 
 
 class SchedulerState(KnownState):

@@ -31,10 +31,10 @@ class OwnerUse(NamedTuple):
 def owner_use(row: int, pod_info: PodInfo, used: ReservationUse) -> OwnerUse:
     """Return the amounts that a pod uses of a Reservation. If another scheduler bound the pod, its annotations do not
     contain these amounts. Then they are all its requests, limited later to what the Reservation holds (see
-    `Entry.changed`).
+    `Entry.changed`). A pod that was resized uses no more than it requests.
     """
     requests = pod_info.demand.requests
-    return OwnerUse(row, requests, requests if pod_info.is_bound_by_others else used.amounts)
+    return OwnerUse(row, requests, requests if pod_info.is_bound_by_others else used.within(requests).amounts)
 
 
 class KnownReservation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
