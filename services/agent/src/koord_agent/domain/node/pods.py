@@ -14,7 +14,7 @@ from koordcore.events.node_ledger import USAGE_PROFILE, PodDetails, PodOnNode
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.annotations.node import agent_reserved, node_reservation
-from koordcore.protocol.objects import Container, Pod, ResourceRequirements, pod_from_json, without_nulls
+from koordcore.protocol.objects import Container, Pod, PodStatus, ResourceRequirements, pod_from_json, without_nulls
 from koordcore.protocol.pod_resources import MEMORY, is_sidecar, pod_limits, pod_requests, running_containers
 from koordcore.protocol.priority import BANDS, band_of_name, priority_class, priority_value
 from koordcore.protocol.qos import KubeQos, QosClass, kube_qos, qos, qos_raw
@@ -110,7 +110,8 @@ class AgentContainer:
     name: str
     # `<runtime>://<id>`; "" if the container was not created yet, or is unknown without a kubelet.
     container_id: str = ""
-    # Requests: milli-cores for cpu and batch-cpu, bytes for memory.
+    # Requests in force: milli-cores for cpu and batch-cpu, bytes for memory. As for limits, a resize that the kubelet
+    # has deferred does not count yet.
     requests: Amounts = field(default_factory=dict[str, int], hash=False)
     # Limits in force, in the same units; an absent limit means unlimited. A resize that the kubelet has deferred does
     # not count yet.
@@ -132,7 +133,9 @@ class AgentPod:
     qos_label: str  # QoS label; "" if it is absent or unknown
     qos: str  # QoS class, with its default
     priority: str  # Priority class, with its default
-    requests: Amounts = field(hash=False)  # Requests: milli-cores for cpu and batch-cpu, bytes for memory
+    # Requests as they count on the node and in the scheduler: milli-cores for cpu and batch-cpu, bytes for memory.
+    # During a resize, these are the most that the pod may use.
+    requests: Amounts = field(hash=False)
     # batch-cpu requests of containers, sidecars and overhead in milli-cores, if the pod has the label BE; else empty.
     be_requests_milli: tuple[int, ...]
     cpuset: CpuSet  # CPUs that it owns exclusively; empty if none
@@ -143,6 +146,8 @@ class AgentPod:
     ephemeral: tuple[AgentContainer, ...] = ()
     # spec.overhead, in the units of requests; empty if only the ledger knows the pod, whose amounts contain it.
     overhead: Amounts = field(default_factory=dict[str, int], hash=False)
+    # Requests in force, if they differ from `requests` because of a resize; else None.
+    resized: Amounts | None = field(default=None, hash=False)
     runtime_class: str = ""  # spec.runtimeClassName; "" without one, or if only the ledger knows the pod
     # UID that the kubelet gave to a static pod, if `uid` is that of its mirror in the API server; else "".
     static_uid: str = ""
@@ -203,6 +208,11 @@ class AgentPod:
         return self.requests.get("memory", 0) or self.requests.get(BATCH_MEMORY, 0)
 
     @cached_property
+    def requests_in_force(self) -> Amounts:
+        """From which the kubelet computes the values of the pod's cgroup."""
+        return self.requests if self.resized is None else self.resized
+
+    @cached_property
     def reported(self) -> ReportedPod:
         running = [
             (c.name, c.container_id) for c in self.containers if c.container_id and (c.is_sidecar or not c.is_init)
@@ -236,7 +246,9 @@ def agent_pod(pod: Pod, of_kubelet: PodOfKubelet | None = None) -> AgentPod:
     of_kubelet = of_kubelet or PodOfKubelet()
     status, statuses = of_kubelet.status, of_kubelet.statuses
     in_force = {name: one.resources for name, one in statuses.items() if one.resources is not None}
-    desired, pod = pod, _with_limits_in_force(pod, in_force)
+    desired, pod = pod, _with_resources_in_force(pod, in_force)
+    requests = pod_requests(desired)
+    actual = requests if pod is desired else pod_requests(msgspec.structs.replace(pod, status=PodStatus()))
     label = qos_raw(pod)
     return AgentPod(
         uid=pod.metadata.uid,
@@ -246,7 +258,8 @@ def agent_pod(pod: Pod, of_kubelet: PodOfKubelet | None = None) -> AgentPod:
         qos_label=label.value if label is not None else "",
         qos=qos(pod).value,
         priority=priority_class(pod).value,
-        requests=pod_requests(pod),
+        requests=requests,
+        resized=None if actual == requests else actual,
         be_requests_milli=_batch_cpu_requests(pod) if label is QosClass.BE else (),
         cpuset=allocation_of(pod.metadata.annotations).cpus,
         usage_profile=pod.metadata.annotations.get(USAGE_PROFILE, ""),
@@ -268,10 +281,11 @@ def agent_pod(pod: Pod, of_kubelet: PodOfKubelet | None = None) -> AgentPod:
     )
 
 
-def _with_limits_in_force(pod: Pod, in_force: Mapping[str, ResourceRequirements]) -> Pod:
-    """The pod with the limits of its containers that can be resized as the kubelet has applied them.
+def _with_resources_in_force(pod: Pod, in_force: Mapping[str, ResourceRequirements]) -> Pod:
+    """The pod with the requests and limits of its containers that can be resized as the kubelet has applied them.
 
-    The spec has the desired limits, the status the actual ones (KEP-1287).
+    The spec has the desired ones, the status the actual ones (KEP-1287). A request that the status does not have is
+    that of the spec.
     """
 
     def actual(container: Container) -> Container:
@@ -280,7 +294,9 @@ def _with_limits_in_force(pod: Pod, in_force: Mapping[str, ResourceRequirements]
             return container
         limits = {name: limit for name, limit in container.resources.limits.items() if name not in (CPU, MEMORY)}
         limits.update((name, found.limits[name]) for name in (CPU, MEMORY) if name in found.limits)
-        return msgspec.structs.replace(container, resources=msgspec.structs.replace(container.resources, limits=limits))
+        requests = dict(container.resources.requests)
+        requests.update((name, found.requests[name]) for name in (CPU, MEMORY) if name in found.requests)
+        return msgspec.structs.replace(container, resources=ResourceRequirements(requests=requests, limits=limits))
 
     if not in_force:
         return pod

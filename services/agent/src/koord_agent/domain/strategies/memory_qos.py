@@ -175,7 +175,7 @@ def _containers(pod: AgentPod) -> tuple[AgentContainer, ...]:
 
 
 def _requested(pod: AgentPod) -> int:
-    return pod.requests.get(_resource(pod), 0)
+    return pod.requests_in_force.get(_resource(pod), 0)
 
 
 def _pod_values(pod: AgentPod, settings: MemoryQos, allocatable_bytes: int, page_size: int) -> PodMemory:

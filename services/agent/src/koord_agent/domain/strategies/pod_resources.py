@@ -191,7 +191,9 @@ def batch_values(
 def pod_shares(pod: AgentPod) -> int:
     """The cpu.shares of a pod without group identity: by its batch resources, else as the kubelet sets them."""
     batch = batch_pod(pod, pod.annotations) if pod.qos_label == QosClass.BE else None
-    return milli_to_shares(pod.requests.get(CPU, 0)) if batch is None else batch_values(batch.of_pod).cpu_shares
+    return (
+        milli_to_shares(pod.requests_in_force.get(CPU, 0)) if batch is None else batch_values(batch.of_pod).cpu_shares
+    )
 
 
 def is_suppressed_by_quota(threshold: Mapping[str, Any], node_cpus: int = 0) -> bool:
