@@ -13,7 +13,7 @@ from koordcore.events.envelope import AggregateRef, StoredEvent
 from koordcore.events.registry import UnreadableEvent
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordcore.state import ClusterState
-from koordcore.state.aggregates import NodeLedger, NodeSpecState
+from koordcore.state.aggregates import NodeLedger, NodeSpecState, PodState
 from koordcore.state.cluster import decode_state, evolve
 from koordcore.state.fold import AggregateState
 from koordcore.state.reservations import unused_amounts
@@ -23,7 +23,10 @@ from support.histories.actions import Action, actions
 from support.histories.history import every_kind_once, history
 from support.projector.world import pods_by_fold
 
-LIVELY = ("add-pod", "change-pod", "delete-pod", "place", "place", "release", "started", "started", "stopped", "agent")
+LIVELY = (
+    "add-pod", "change-pod", "delete-pod", "place", "place", "reallocate", "release",
+    "started", "started", "stopped", "agent",
+)  # fmt: skip
 # Few pods and many steps on them, so that lives get long; variations 0 and 3 are the node of pod 0, 1 that of pod 1.
 lives = st.lists(
     st.builds(
@@ -110,6 +113,12 @@ def test_any_past_list_of_pods_is_the_folds(steps: list[Action]) -> None:
             if (phase := phase_at(episode, event.seq)) is not None
         }
         assert listed == pods_by_fold(state)
+        places = state.of_kind(PodState)
+        assert {
+            episode.uid: episode.facts.requests
+            for episode in tables.episodes.values()
+            if phase_at(episode, event.seq) not in (None, Phase.PENDING)
+        } == {uid: places[uid].requests for uid, (phase, _) in listed.items() if phase is not Phase.PENDING}
 
 
 @settings(max_examples=examples(120))

@@ -61,23 +61,27 @@ def _place(log: Recorder, number: int, variation: int, allocation: Allocation = 
 
 
 def _reallocate(log: Recorder, number: int, variation: int) -> None:
-    """Let a placed pod take its amounts from a Reservation from now on."""
+    """Let a placed pod take its amounts from a Reservation from now on. Variation 3: it is resized instead."""
     uid = f"uid-{number}"
     placed = log.state.of_kind(PodState).get(uid)
     held = None if placed is None else log.state.of_kind(NodeLedger).get(name_token(placed.node))
     if placed is None or held is None or uid not in held.pods:
         return
     used = Allocation(reservation=ReservationUse(name=f"resv-{variation}", uid=f"r-{variation}"))
+    requests, reason = placed.requests, "pre-allocated"
+    if variation == 3:
+        used, reason = placed.allocation, "resized"
+        requests = {name: amount + 100 for name, amount in placed.requests.items()}
     event = PodReallocated(
         namespace="default",
         name=f"pod-{number}",
         node=placed.node,
-        requests=placed.requests,
+        requests=requests,
         allocation=used,
-        reason="pre-allocated",
+        reason=reason,
     )
     log.write("pod", uid, event)
-    pods = [msgspec.structs.replace(held.pods[uid], allocation=used)]
+    pods = [msgspec.structs.replace(held.pods[uid], requests=requests, allocation=used)]
     log.write("node", name_token(placed.node), NodeResourcesTaken(pods=pods))
 
 

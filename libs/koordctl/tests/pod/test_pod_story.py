@@ -18,7 +18,7 @@ from koordcore.events.gateway import PodBindFailed, PodBound
 from koordcore.events.nodestate import ContainerHookApplied, HookedValue, PodsStarted
 from koordcore.events.objects import PodSpecAdded, PodSpecChanged
 from koordcore.events.observation import Usage
-from koordcore.events.pod import PodNominated, PodPlaced, PodReleased, Victim
+from koordcore.events.pod import PodNominated, PodPlaced, PodReallocated, PodReleased, Victim
 from koordcore.protocol.objects import Pod
 from koordcore.values import codec
 from koordcore.values.allocation import Allocation, ClaimBinding
@@ -66,6 +66,13 @@ def test_pod_that_another_scheduler_bound_is_on_its_node() -> None:
     facts = [submitted(), stored(2, "podspec.u", PodSpecChanged(object=bound))]
     assert (explained_pod("u", facts, []).status, explained_pod("u", facts, []).node) == ("Placed", "n")
     assert explained_pod("u", [*facts, stored(3, "podspec.u", PodSpecChanged(object=runs))], []).status == "Running"
+
+
+def test_a_resize_is_told_with_what_the_pod_holds_now() -> None:
+    resized = PodReallocated(namespace="d", name="web", node="n.1", requests={"cpu": 3000}, reason="resized")
+    story = explained_pod("u", [submitted(), placed(), stored(10, "pod.u", resized)], [])
+    assert story.moments[-1].sentence == "on n.1: resized"
+    assert "it holds cpu 3 now" in " ".join(shown(story))
 
 
 def told(facts: Sequence[StoredEvent], explanations: Sequence[StoredEvent] = ()) -> list[str]:

@@ -11,7 +11,7 @@ decision.
 Source: event-bus spec, 2.1 and 4.2; scheduler-core spec, 1.4, 6 and 13.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -21,6 +21,8 @@ from koordcore.protocol.annotations.allocation import without_typed_annotations
 from koordcore.protocol.annotations.gang import BoundGang
 from koordcore.values import codec
 from koordcore.values.allocation import NOTHING, Allocation
+
+RESIZED: Final = "resized"  # Reason of `PodReallocated`: the pod counts with other amounts since it is resized
 
 
 class PluginExclusion(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

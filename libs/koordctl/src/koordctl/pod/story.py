@@ -14,7 +14,15 @@ from koordcore.events.explanations import DecisionAbandoned, Diagnosis, PodUnsch
 from koordcore.events.nodestate import ContainerHookApplied, HookedValue, PodsStarted
 from koordcore.events.objects import PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.events.observation import Usage
-from koordcore.events.pod import PlacementExplanation, PodNominated, PodPlaced, PodReallocated, PodReleased, Victim
+from koordcore.events.pod import (
+    RESIZED,
+    PlacementExplanation,
+    PodNominated,
+    PodPlaced,
+    PodReallocated,
+    PodReleased,
+    Victim,
+)
 from koordcore.protocol.annotations.allocation import binding_annotations
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.stories.disruptions import Disruption, disruption_of
@@ -198,7 +206,8 @@ def _details(moment: Moment, annotations: Mapping[str, str], hardware: Mapping[i
     """The fields of a `StoryEntry` that only some types of events have."""
     match event := moment.event:
         case PodReallocated():
-            return {"chosen": [*filter(None, (use_line(event.allocation, event.requests),))]}
+            amounts = f"it holds {amounts_text(event.requests)} now" if event.reason == RESIZED else None
+            return {"chosen": [*filter(None, (amounts, use_line(event.allocation, event.requests)))]}
         case PodPlaced():
             of_node = hardware.get(moment.stored.seq)
             return {

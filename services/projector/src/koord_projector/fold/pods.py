@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 from koordcore.events.envelope import StoredEvent, name_from_token
-from koordcore.events.pod import PodPlaced
+from koordcore.events.pod import PodPlaced, PodReallocated
 from koordcore.protocol.annotations.gang import gang_name
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_requests
@@ -131,8 +131,8 @@ class PodBook:
     def submitted(self, uid: str, pod: Pod, at: StoredEvent) -> None:
         """A pod object was added or changed. If listed fields changed, a new episode begins.
 
-        While the pod has a node, its requests stay those of the placement. An object that was deleted before, and whose
-        node is not released yet, counts as submitted again.
+        While the pod has a node, its requests are those that the log gave it there. An object that was deleted before,
+        and whose node is not released yet, counts as submitted again.
         """
         facts = pod_facts(pod)
         current = self.living.get(uid)
@@ -143,7 +143,7 @@ class PodBook:
         elif current.deleted_seq is not None:
             self._succeed(current, at, facts=facts, deleted_seq=None, submitted_seq=at.seq, submitted_at=at.occurred_at)
         else:
-            if current.placed_seq is not None:  # what was placed stays taken, whatever the object says now
+            if current.placed_seq is not None:  # a resize is a fact of its own (`reallocated`)
                 facts = msgspec.structs.replace(facts, requests=current.facts.requests)
             if facts != current.facts:
                 self._succeed(current, at, facts=facts)
@@ -188,6 +188,12 @@ class PodBook:
             self._change(current, **placement)
         else:
             self._succeed(current, at, facts=facts, **placement)
+
+    def reallocated(self, uid: str, event: PodReallocated, at: StoredEvent) -> None:
+        """A new episode begins if the pod has a node and holds other amounts there than before."""
+        current = self.living.get(uid)
+        if current is not None and current.placed_seq is not None and current.facts.requests != event.requests:
+            self._succeed(current, at, facts=msgspec.structs.replace(current.facts, requests=event.requests))
 
     def released(self, uid: str, at: StoredEvent) -> None:
         """No-op without a node. If the object was deleted, the life ends. Otherwise the pod is pending again."""

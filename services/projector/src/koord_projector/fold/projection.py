@@ -26,7 +26,7 @@ from koordcore.events.objects import (
     PodSpecChanged,
     PodSpecDeleted,
 )
-from koordcore.events.pod import PodPlaced, PodReleased
+from koordcore.events.pod import PodPlaced, PodReallocated, PodReleased
 from koordcore.events.registry import UnreadableEvent
 from koordcore.protocol.hardware.devices import DeviceDetails, read_devices
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
@@ -290,6 +290,8 @@ class Projection:
                 agent = self._states.get(AggregateRef("nodestate", name_token(event.node)))
                 runs_there = isinstance(agent, NodeAgentState) and ref.id in agent.running
                 self.pods.placed(ref.id, event, at, runs_there=runs_there)
+            case PodReallocated() if not is_reservation(ref.id, event.allocation):
+                self.pods.reallocated(ref.id, event, at)
             case CustomObjectObserved() | CustomObjectDeleted() if ref.id.startswith(DEVICES):
                 token = ref.id.removeprefix(DEVICES)
                 self._set_gpus(token, state)

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 from koordcore.events.envelope import AggregateRef
+from koordcore.events.pod import RESIZED
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.reservations import is_reserve_pod
 from koordcore.state.allocation_rules import objections, violations
@@ -32,7 +33,6 @@ from koord_scheduler.domain.plugins.reservation.pre_allocation import Adopted, i
 
 PRE_ALLOCATED: Final = "pre-allocated"
 RESERVATION_DELETED: Final = "reservation-deleted"
-RESIZED: Final = "resized"
 NODE_LEDGER: Final = "NodeLedger"
 """Replaces a plugin's name if the rules that all allocations of a node obey refuse the pod."""
 
