@@ -3,6 +3,7 @@
 import pytest
 from koordcore.protocol.objects import Pod, pod_from_json
 from koordcore.protocol.pod_resources import pod_requests, pod_requests_nano, pod_requests_non_zero, resize_of
+from koordcore.protocol.resource_names import parse_replace_resources, rename_pod, replace_pod_resources
 
 Json = dict[str, object]
 
@@ -72,6 +73,16 @@ def test_a_pod_without_a_node_counts_with_its_spec() -> None:
     found = pod({"cpu": "1"}, told({"cpu": "3"}), nodeName="")
     assert pod_requests(found) == {"cpu": 1000}
     assert resize_of(found) is None
+
+
+def test_renamed_resources_count_once() -> None:
+    both: Json = {"cpu": "1", "koordinator.sh/batch-cpu": "500"}
+    found = pod(both, told({**both, "cpu": "2"}, both))
+    renamed = rename_pod(found)
+    assert pod_requests(renamed) == {"cpu": 2000, "kubernetes.io/batch-cpu": 500}
+    assert rename_pod(renamed) is renamed
+    replaced = replace_pod_resources(renamed, parse_replace_resources("cpu:x.io/cpu, kubernetes.io/batch-cpu:"))
+    assert pod_requests(replaced) == {"x.io/cpu": 2000}
 
 
 def test_sidecars_are_resized_and_other_init_containers_are_not() -> None:

@@ -9,14 +9,14 @@ cpu 1500 -> 1.5    kubernetes.io/batch-cpu 1500 -> 1.5    memory 3 << 29 -> 1.5G
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from koordcore.protocol import keys, lenient_json
-from koordcore.protocol.objects import Container, Pod, Quantities, ResourceRequirements
+from koordcore.protocol.objects import Container, ContainerStatus, Pod, PodStatus, Quantities, ResourceRequirements
 from koordcore.protocol.pod_resources import running_containers
 from koordcore.protocol.priority import PriorityBand
 from koordcore.values import codec
@@ -131,8 +131,9 @@ def replace_resources(resources: Quantities, wish: ReplaceResources) -> Quantiti
 
 
 def rename_pod(pod: Pod, mapping: Mapping[str, str] = DEPRECATED) -> Pod:
-    """Return a pod in which resources of containers, init containers and overhead are renamed. If nothing changes,
-    `pod` itself is returned. `mapping`: Old name -> new name; by default the deprecated names.
+    """Return a pod in which resources of containers, init containers and overhead are renamed, and what the kubelet has
+    told of them. If nothing changes, `pod` itself is returned. `mapping`: Old name -> new name; by default the
+    deprecated names.
 
     Source: protocol spec, 3.1 (the resources inside `device-allocated` are renamed by the device plugin).
     """
@@ -140,20 +141,22 @@ def rename_pod(pod: Pod, mapping: Mapping[str, str] = DEPRECATED) -> Pod:
     containers = [_rename_container(container, mapping) for container in spec.containers]
     init_containers = [_rename_container(container, mapping) for container in spec.init_containers]
     overhead = rename_resources(spec.overhead, mapping)
+    status = _changed_status(pod.status, lambda listed: rename_resources(listed, mapping))
     unchanged = (
-        all(new is old for new, old in zip(containers, spec.containers, strict=True))
+        status is pod.status
+        and all(new is old for new, old in zip(containers, spec.containers, strict=True))
         and all(new is old for new, old in zip(init_containers, spec.init_containers, strict=True))
         and overhead is spec.overhead
     )
     if unchanged:
         return pod
     spec = msgspec.structs.replace(spec, containers=containers, init_containers=init_containers, overhead=overhead)
-    return msgspec.structs.replace(pod, spec=spec)
+    return msgspec.structs.replace(pod, spec=spec, status=status)
 
 
 def replace_pod_resources(pod: Pod, wish: ReplaceResources) -> Pod:
     """Return a pod in which the removals and renamings of its annotation `replace-resources` are applied. They apply to
-    requests, limits and overhead of containers and init containers.
+    requests, limits and overhead of containers and init containers, and to what the kubelet has told of them.
 
     Raises:
         InvalidInput: A renamed cpu is not a valid quantity.
@@ -171,7 +174,28 @@ def replace_pod_resources(pod: Pod, wish: ReplaceResources) -> Pod:
         init_containers=[replaced(container) for container in pod.spec.init_containers],
         overhead=replace_resources(pod.spec.overhead, wish),
     )
-    return msgspec.structs.replace(pod, spec=spec)
+    status = _changed_status(pod.status, lambda listed: replace_resources(listed, wish))
+    return msgspec.structs.replace(pod, spec=spec, status=status)
+
+
+def _changed_status(status: PodStatus, change: Callable[[Quantities], Quantities]) -> PodStatus:
+    """Return a status in which the resource lists of a resize are changed; the same object if nothing changes."""
+
+    def changed(told: ContainerStatus) -> ContainerStatus:
+        if told.resources is None:
+            return told
+        requests, allocated = change(told.resources.requests), change(told.allocated_resources)
+        if requests is told.resources.requests and allocated is told.allocated_resources:
+            return told
+        resources = msgspec.structs.replace(told.resources, requests=requests)
+        return msgspec.structs.replace(told, resources=resources, allocated_resources=allocated)
+
+    found = tuple(map(changed, status.container_statuses))
+    init = tuple(map(changed, status.init_container_statuses))
+    before = (*status.container_statuses, *status.init_container_statuses)
+    if all(new is old for new, old in zip((*found, *init), before, strict=True)):
+        return status
+    return msgspec.structs.replace(status, container_statuses=found, init_container_statuses=init)
 
 
 def _rename_container(container: Container, mapping: Mapping[str, str]) -> Container:
