@@ -256,14 +256,18 @@ def test_a_member_that_ended_before_it_was_bound_satisfies_no_group_after_a_rest
     assert gangs(restored(whole)) == gangs(whole)
 
 
-def test_an_ended_pod_of_another_scheduler_counts_in_its_quota_until_it_is_deleted() -> None:
+@pytest.mark.parametrize("of", ["koord-scheduler", "other"])
+def test_an_ended_pod_requests_nothing_of_its_quota(of: str) -> None:
     log = SmallLog()
     log.add_node(node("n"))
-    other = bound_to(pod("p", {"cpu": "1"}, schedulerName="other"), "n")
-    log.add_pod(other)
-    log.add_pod(with_phase(other, "Failed"))
+    known = bound_to(pod("p", {"cpu": "1"}, schedulerName=of), "n")
+    log.add_pod(known)
+    assert folded(log).books.quotas.forest.nodes[keys.DEFAULT_QUOTA].used == {"cpu": 1000}
+    log.add_pod(with_phase(known, "Failed"))
     for state in (whole := folded(log), restored(whole)):
-        assert state.books.quotas.forest.nodes[keys.DEFAULT_QUOTA].used == {"cpu": 1000}
+        quota = state.books.quotas.forest.nodes[keys.DEFAULT_QUOTA]
+        assert (quota.used.get("cpu", 0), quota.request.get("cpu", 0)) == (0, 0)
+        assert "p" not in state.books.quotas.pods
 
 
 def test_a_bound_pod_counts_in_quota_and_gang_although_its_node_was_deleted_for_a_while() -> None:

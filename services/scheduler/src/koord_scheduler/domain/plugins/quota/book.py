@@ -12,6 +12,7 @@ from koordcore.values import codec
 from koordcore.values.codec import array_pieces
 from koordcore.values.override import override
 
+from koord_scheduler.domain.cluster.record import is_finished
 from koord_scheduler.domain.columns.node_shape import NodeShape
 from koord_scheduler.domain.config.koordinator_args import ElasticQuotaArgs
 from koord_scheduler.domain.framework.books import Book
@@ -19,8 +20,6 @@ from koord_scheduler.domain.framework.cluster import Cluster
 from koord_scheduler.domain.plugins.quota.books import QuotaChanges
 from koord_scheduler.domain.plugins.quota.manager import QuotaManager
 from koord_scheduler.domain.plugins.quota.specs import pod_facts
-
-_USED = "used"
 
 
 class QuotaBook(Book):
@@ -65,12 +64,16 @@ class QuotaBook(Book):
 
     @override
     def put_pod(self, uid: str, pod: Pod, requests: dict[str, int], *, assigned: bool) -> None:
+        if is_finished(pod):  # it requests nothing any more, unlike in Koordinator
+            self.drop_pod(uid)
+            return
         self.quotas.pod_seen(pod_facts(uid, pod, requests, self.quotas.gates), assigned=assigned)
 
     @override
     def drop_pod(self, uid: str) -> None:
-        self.quotas.pod_gone(uid)
-        self.quotas.moves += 1
+        if uid in self.quotas.pods:
+            self.quotas.pod_gone(uid)
+            self.quotas.moves += 1
 
     @override
     def apply(self, event: Event) -> None:
@@ -118,13 +121,3 @@ class QuotaBook(Book):
     @override
     def many_pods(self) -> AbstractContextManager[None]:
         return self.quotas.many_pods()
-
-    @override
-    def pod_facts(self, uid: str) -> str:
-        counted = self.quotas.pods.get(uid)
-        return _USED if counted is not None and counted.assigned else ""
-
-    @override
-    def restore_pod(self, uid: str, facts: str) -> None:
-        if uid in self.quotas.pods:
-            self.quotas.reserve(uid)
