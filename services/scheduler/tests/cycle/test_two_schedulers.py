@@ -14,8 +14,10 @@ from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.replay.state_hash import state_hash
 from koordcore.events import CATALOGUE
 from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.state.aggregates import NodeLedger
 from support.depth import examples
 from support.scheduler.placements import picture, placements
+from support.scheduler.reservations import fold_of
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod
 
 
@@ -29,7 +31,7 @@ class Op:
 
 
 STEPS: Final = (
-    *("add_node", "remove_node", "add_pod", "add_pod", "add_pod", "remove_pod", "grow", "release"),
+    *("add_node", "remove_node", "add_pod", "add_pod", "add_pod", "remove_pod", "shrink", "grow", "release"),
     *("follow", "follow", "follow_some", "decide", "decide", "decide", "send", "send", "land", "land", "land_last"),
 )
 
@@ -41,15 +43,17 @@ def some_history(seed: int) -> list[Op]:
     return history + [Op(random.choice(STEPS), random.randrange(2), random.randrange(8)) for _ in range(150)]
 
 
-def check_ledgers(log: SmallLog, allocatable: dict[str, dict[str, int]]) -> None:
-    """No node holds more than it ever had (allocatable only grows here), and no pod is on two nodes."""
+def check_ledgers(log: SmallLog, allocatable: dict[str, dict[str, int]], pods_cpu: dict[str, int]) -> None:
+    """No node holds more than it ever had (allocatable only grows and pods only shrink here), and no pod is on two
+    nodes. `pods_cpu`: uid -> cpu that the pod requests now.
+    """
     held: dict[str, dict[str, dict[str, int]]] = {}
     for stored in log.events:
         match CATALOGUE.read(stored):
             case NodeResourcesTaken(pods=pods):
                 on_node = held.setdefault(stored.ref.id, {})
                 for item in pods:
-                    assert item.uid not in on_node
+                    assert item.uid not in on_node or item.requests["cpu"] < on_node[item.uid]["cpu"]
                     on_node[item.uid] = item.requests
             case NodeResourcesReturned(pods=uids):
                 for uid in uids:
@@ -58,11 +62,20 @@ def check_ledgers(log: SmallLog, allocatable: dict[str, dict[str, int]]) -> None
                 pass
     for name, pods in held.items():
         for resource, most in allocatable[name].items():
-            total = len(pods) if resource == "pods" else sum(requests.get(resource, 0) for requests in pods.values())
+            total = len(pods) if resource == "pods" else sum(pods_cpu[uid] for uid in pods)
             assert total <= most, f"{name}: {resource} {total} > {most}"
     everywhere = [uid for pods in held.values() for uid in pods]
     assert sorted(everywhere) == sorted(set(everywhere))
     assert {uid: name for name, pods in held.items() for uid in pods} == placements(log)
+
+
+def held_by_log(log: SmallLog) -> dict[str, int]:
+    """Uid -> cpu, for the pods in the ledgers."""
+    return {
+        uid: entry.requests["cpu"]
+        for ledger in fold_of(log).of_kind(NodeLedger).values()
+        for uid, entry in ledger.pods.items()
+    }
 
 
 class Painted(Scheduler):
@@ -99,6 +112,7 @@ def test_two_schedulers_in_any_interleaving(ops: list[Op]) -> None:
     allocatable: dict[str, dict[str, int]] = {}
     alive: set[str] = set()
     pods: set[str] = set()
+    pods_cpu: dict[str, int] = {}
     submitted, now = 0, 0.0
     for step, op in enumerate(ops):
         scheduler = schedulers[op.who]
@@ -118,7 +132,13 @@ def test_two_schedulers_in_any_interleaving(ops: list[Op]) -> None:
                 uid = f"p{submitted}"
                 submitted += 1
                 pods.add(uid)
-                log.add_pod(pod(uid, {"cpu": f"{300 * (1 + op.number % 3)}m"}, priority=op.number % 2))
+                pods_cpu[uid] = 300 * (1 + op.number % 3)
+                log.add_pod(pod(uid, {"cpu": f"{pods_cpu[uid]}m"}, priority=int(uid[1:]) % 2))
+            case "shrink":
+                if pods:
+                    uid = sorted(pods)[op.number % len(pods)]
+                    pods_cpu[uid] = max(100, pods_cpu[uid] - 200)
+                    log.add_pod(pod(uid, {"cpu": f"{pods_cpu[uid]}m"}, priority=int(uid[1:]) % 2))
             case "remove_pod":
                 if pods:
                     uid = sorted(pods)[op.number % len(pods)]
@@ -133,6 +153,7 @@ def test_two_schedulers_in_any_interleaving(ops: list[Op]) -> None:
                 scheduler.decide(now)
             case "release":
                 scheduler.state.assumed.release_due()
+                scheduler.state.assumed.resize_due()
             case "send":
                 scheduler.send(1 + op.number)
             case "land" | "land_last":
@@ -141,7 +162,7 @@ def test_two_schedulers_in_any_interleaving(ops: list[Op]) -> None:
             case _:
                 raise AssertionError(op)
         if step % 7 == 0:
-            check_ledgers(log, allocatable)
+            check_ledgers(log, allocatable, pods_cpu)
         for each in schedulers:
             each.paint()
         if step % 31 == 0:
@@ -154,7 +175,7 @@ def test_two_schedulers_in_any_interleaving(ops: list[Op]) -> None:
     for scheduler in schedulers * 6:  # preemption makes room only for the next round
         now += 400.0
         scheduler.run(now)
-    check_ledgers(log, allocatable)
+    check_ledgers(log, allocatable, pods_cpu)
     assert set(placements(log).values()) <= alive
     fresh = SchedulerState(frameworks())
     for stored in log.events:
@@ -166,6 +187,8 @@ def test_two_schedulers_in_any_interleaving(ops: list[Op]) -> None:
             fold(restored, stored)
         assert picture(restored) == picture(fresh)
         assert state_hash(restored) == state_hash(fresh)
+    ledgers = held_by_log(log)
+    assert {uid: pods_cpu[uid] for uid in ledgers} == ledgers, "every resize is told"
     for scheduler in schedulers:
         scheduler.follow()
         assert picture(scheduler.state) == picture(fresh)

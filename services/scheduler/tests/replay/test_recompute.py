@@ -41,6 +41,29 @@ def test_decisions_on_top_of_others_in_flight_are_recomputed() -> None:
     assert all(isinstance(answer, Recomputed) and answer.agrees for answer in answers)
 
 
+def test_decisions_beside_a_resize_that_is_on_its_way_are_recomputed() -> None:
+    log = SmallLog()
+    log.add_node(node("a"))
+    log.add_node(node("b", cpu="3"))
+    log.add_pod(pod("p", {"cpu": "1"}))
+    scheduler = Scheduler(log)
+    scheduler.run()
+    for number, cpu in enumerate(("3", "2", "1")):
+        log.add_pod(pod("p", {"cpu": cpu}))
+        log.add_pod(pod(f"q{number}", {"cpu": "2"}))
+        scheduler.follow()
+        scheduler.state.assumed.resize_due()
+        scheduler.send()
+        scheduler.decide(10.0)
+        scheduler.send()
+        while scheduler.in_flight:
+            scheduler.land(-1)
+    scheduler.run(400.0)
+    answers = again(log)
+    assert len(answers) == 3, "two of the three fit"
+    assert all(isinstance(answer, Recomputed) and answer.agrees for answer in answers)
+
+
 def test_decision_on_top_of_one_that_was_never_stored_is_not_guessed() -> None:
     log = SmallLog()
     for name in "ab":
