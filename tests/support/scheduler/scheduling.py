@@ -17,7 +17,7 @@ from koord_scheduler.domain.engine.frameworks import Frameworks
 from koord_scheduler.domain.framework.gates import SchedulerGates
 from koord_scheduler.domain.loop.commit.status_writes import TakenStatusWrite
 from koord_scheduler.domain.loop.commit.work import NodeWork
-from koord_scheduler.domain.loop.cycle.deciding import decide_next, give_up_overdue
+from koord_scheduler.domain.loop.cycle.deciding import decide_next, give_up_overdue, lost_nodes
 from koord_scheduler.domain.loop.cycle.pod_explanations import PodExplanation
 from koord_scheduler.domain.loop.folding.log import fold, fold_ahead
 from koord_scheduler.domain.loop.profiles import frameworks_of
@@ -189,6 +189,7 @@ class Scheduler:
         """One decision: work, explanations or None."""
         self.state.queue.tick(now)
         decided = decide_next(self.state, now)
+        self.explanations += lost_nodes(self.state, now)
         if isinstance(decided, list):
             self.explanations += decided
         return decided
@@ -262,6 +263,7 @@ class Scheduler:
     def run(self, now: float = 0.0) -> None:
         """Follow, decide and append until nothing is left to do."""
         for _ in range(1000):
+            sent = self.sent
             self.follow()
             self.state.assumed.release_due()
             self.state.assumed.resize_due()
@@ -274,7 +276,7 @@ class Scheduler:
             self.state.hints.wake()
             idle = (
                 not len(self.state.assumed.outbox)
-                and not len(self.state.status.writes)
+                and self.sent == sent  # a status write about a pod that waits at Permit cannot be sent
                 and not self.state.queue.has_active()
             )
             due = self.state.assumed.to_release or self.state.assumed.to_resize

@@ -393,24 +393,44 @@ def test_pod_that_ended_on_a_node_before_it_was_seen_had_satisfied_its_gang() ->
     assert (set(gang.bound), gang.has_free_pass) == ({"c"}, True)
 
 
-def test_members_behind_a_scheduling_gate_count_but_are_not_tried() -> None:
+def test_members_behind_a_scheduling_gate_are_children_but_no_quorum_and_are_not_tried() -> None:
     cache = cache_of(min_member=2)
     cache.pod_seen("a", member("a", gated=True))
-    assert cache.pod_seen("b", member("b")).activate == ("b",)
+    assert cache.pod_seen("b", member("b")).activate == ()
+    assert reason(cache.pre_enqueue("b")) is Reason.NOT_ENOUGH_CHILDREN
+    assert cache.pod_seen("d", member("d")).activate == ("b",)
     assert cache.before_pre_filter("b") is None
-    assert [each.uid for each in cache.members_to_place("b")] == ["b"]
+    assert [each.uid for each in cache.members_to_place("b")] == ["b", "d"]
     cache.pod_seen("c", member("c", gated=True))
     cache.pod_seen("a", member("a"))
     assert cache.next_pod().uid == "a"
+    assert cache.next_pod().uid == "d"
     assert cache.next_pod().uid == ""
 
 
+def test_gated_member_counts_again_once_its_group_was_satisfied() -> None:
+    cache = cache_of("a", "b", match_policy="waiting-and-running")
+    cache.post_bind("a")
+    cache.pod_seen("b", member("b", gated=True))
+    assert reason(cache.pre_enqueue("b")) is None
+
+
+def test_group_that_loses_its_quorum_tells_all_its_members() -> None:
+    cache = cache_of("a", "b", "c", "d", min_member=3)
+    assert cache.pre_enqueue("a") is None
+    assert cache.pod_seen("a", member("a", gated=True)).activate == ("b",)
+    assert cache.pod_deleted("b").activate == ("c", "d")
+    assert reason(cache.pre_enqueue("c")) is Reason.NOT_ENOUGH_CHILDREN
+
+
 def test_representative_that_leaves_the_queue_unattempted_makes_way() -> None:
-    cache = cache_of("a", "b")
+    cache = cache_of("a", "b", "c")
     assert cache.pre_enqueue("a") is None
     assert cache.left_queue("b").activate == ()
-    cache.pod_seen("a", member("a", gated=True))
     assert cache.left_queue("a").activate == ("b",)
+    assert cache.pre_enqueue("a") is None
+    assert cache.pod_seen("a", member("a", gated=True)).activate == ("b",)
+    assert cache.left_queue("a").activate == ()  # it has made way already
     assert cache.pre_enqueue("b") is None
 
 

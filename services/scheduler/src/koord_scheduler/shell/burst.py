@@ -12,7 +12,7 @@ from koordcore.service.telemetry.logging import Logger
 from koord_scheduler.domain.engine.timed import measured
 from koord_scheduler.domain.framework.stopwatch import Stopwatch
 from koord_scheduler.domain.loop.commit.work import Placement
-from koord_scheduler.domain.loop.cycle.deciding import decide_next
+from koord_scheduler.domain.loop.cycle.deciding import decide_next, lost_nodes
 from koord_scheduler.domain.loop.cycle.pod_explanations import PodExplanation
 from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.shell.debugging import DecisionLog
@@ -63,6 +63,7 @@ class Decider:
         is_cut_off = True
         while not self.publisher.is_busy() and before - began < BURST_REAL_SECONDS:
             decision = self._decide(now)
+            explanations += lost_nodes(self.state, now)
             if decision is None:
                 is_cut_off = False
                 break

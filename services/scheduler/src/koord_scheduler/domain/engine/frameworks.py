@@ -283,6 +283,7 @@ class Frameworks:
         own = {profile.scheduler_name: Framework(cluster, profile, optimisations) for profile in profiles}
         self.first = next(iter(own.values()))
         self._by_name = {**dict.fromkeys(aliases, self.first), **own}
+        cluster.schedulers = frozenset(self._by_name)
         # The plugin that chooses pods before the queue does; None if there is none.
         self.next_pod = next((found for each in profiles if (found := each.plugins.one_at(NEXT_POD)) is not None), None)
         self.folding = self._by_key(FOLD)  # `<scheduler name>/<plugin>` -> plugin with its own state

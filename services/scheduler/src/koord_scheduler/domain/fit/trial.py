@@ -15,7 +15,7 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.cluster.record import Phase
 from koord_scheduler.domain.loop.commit.work import Placement
-from koord_scheduler.domain.loop.cycle.deciding import decide_next, give_up_overdue
+from koord_scheduler.domain.loop.cycle.deciding import decide_next, give_up_overdue, lost_nodes
 from koord_scheduler.domain.loop.cycle.pod_explanations import PodExplanation
 from koord_scheduler.domain.loop.folding.log import fold_ahead, fold_early
 from koord_scheduler.domain.loop.queue.queued_pod import QueueState
@@ -96,6 +96,9 @@ class Trial:
                 if decided is None and not turn:
                     return
                 awaited.pop(turn, None)  # a job may have been placed as a whole, so that the pod no longer waits
+                for lost in lost_nodes(state, self._now):
+                    if lost.uid in self.pods and isinstance(lost.event, PodUnschedulable):
+                        self.explanations[lost.uid] = lost.event
                 for uid in self._heard(decided):
                     awaited.pop(uid, None)
                 self._confirm()

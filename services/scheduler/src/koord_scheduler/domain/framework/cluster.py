@@ -56,6 +56,9 @@ class Cluster:
 
     def __init__(self, gates: SchedulerGates | None = None) -> None:
         self.gates = gates = gates or SchedulerGates()  # The feature gates
+        self.schedulers: frozenset[str] = (
+            frozenset()
+        )  # Scheduler names of the profiles, whose pods this scheduler places
         transformers = PodTransformers(
             priority=gates.priority_transformer,
             preemption_policy=gates.preemption_policy_transformer,

@@ -49,6 +49,7 @@ class Next:
     like: str = ""  # Uid of the pod whose queue position and number of attempts the chosen pod inherits; "" for its own
     # Uids of pods waiting at Permit that lose their nodes, because the attempts of their gang have just ended.
     rejected: Sequence[str] = ()
+    message: str = ""  # Why they lose their nodes, for the user
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

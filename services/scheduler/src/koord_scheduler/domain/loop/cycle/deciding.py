@@ -7,6 +7,8 @@ The basis of a decision are the positions and counts from which a replay of the 
 Source: scheduler-core spec, 1; event-bus spec, 4.2
 """
 
+from collections.abc import Iterable
+
 from koordcore.events.envelope import BasedOn
 from koordcore.events.explanations import PodGated
 from koordcore.events.node_ledger import pod_on_node
@@ -21,6 +23,7 @@ from koord_scheduler.domain.loop.cycle.attempt import Attempt, Found, NotFound, 
 from koord_scheduler.domain.loop.cycle.pod_explanations import PodExplanation, refusal, waited_in_vain, waits_at_permit
 from koord_scheduler.domain.loop.cycle.whole_job import place_whole_job
 from koord_scheduler.domain.loop.preempt.nominating import apply_preemption
+from koord_scheduler.domain.loop.queue.permit import Lost
 from koord_scheduler.domain.loop.queue.queued_pod import MAY_BE_TAKEN, Block, QueuedPod
 from koord_scheduler.domain.loop.state.assumptions import NODE_LEDGER
 from koord_scheduler.domain.loop.state.state import SchedulerState
@@ -53,7 +56,7 @@ def decide_next(state: SchedulerState, now: float, turn: str = "") -> Placement 
     Returns:
         The placement, also of a pod that waits at Permit (of a planned job: that of its last member). Explanations of
             pods that got no node; the list is empty if plugins have handled the failure. None if no pod is ready, or if
-            the pod of `turn` may not be attempted.
+            the pod of `turn` may not be attempted. Other pods may have lost their nodes: see `lost_nodes`.
     """
     # 1. next pod: a gang's next member first, else whose turn it is
     queued = _next_pod(state, turn)
@@ -115,7 +118,7 @@ def _next_pod(state: SchedulerState, turn: str) -> QueuedPod | None:
             if watch is not None:
                 watch.next_pod_seconds.append(watch.clock() - began)
             return taken
-        state.assumed.reject(chosen.plugin, chosen.rejected)
+        state.assumed.reject(chosen.plugin, chosen.rejected, chosen.message)
     if not turn:
         return state.queue.pop()
     queued = state.queue.get(turn)
@@ -172,17 +175,19 @@ def _failed(
             state.queue.wake_at(pod.uid, found.preemption.retry_at)
     framework = state.frameworks.framework_of(pod)
     failure = framework.after_post_filter(pod, found.message)
-    lost = {uid: work.basis for uid in failure.rejected if (work := state.assumed.waiting.work_of(uid)) is not None}
-    state.assumed.reject(failure.plugin, failure.rejected)
+    state.assumed.reject(failure.plugin, failure.rejected, failure.message)
+    lost = {each.work.uid: each for each in state.assumed.waiting.lost()}
     own = refusal(pod, queued, failure.message or found.message, found, now, basis)
     explanations = _heard(state, own, found.message)
     told = failure.tell if state.frameworks.gates.gang_pending_pods_condition_patch else ()
     for uid in (*failure.rejected, *told):
         other, waits = state.pods[uid], state.queue.get(uid)
+        with_node = lost.pop(uid, None)
         if waits is not None:
-            explanation = refusal(other, waits, failure.message, found, now, lost.get(uid))
-            explanations += _heard(state, explanation, failure.message) if uid in lost else [explanation]
-    return explanations
+            other_basis = None if with_node is None else with_node.work.basis
+            explanation = refusal(other, waits, failure.message, found, now, other_basis)
+            explanations += [explanation] if with_node is None else _heard(state, explanation, failure.message)
+    return explanations + _told(state, lost.values(), now)
 
 
 def _block(state: SchedulerState, pod: PodRecord, rejection: Rejection) -> Block:
@@ -246,17 +251,23 @@ def gated(state: SchedulerState) -> list[PodExplanation]:
 
 
 def give_up_overdue(state: SchedulerState, now: float) -> list[PodExplanation]:
-    """Take the nodes from pods whose time at Permit is over, and from the other waiting pods of their gangs. Returns an
-    explanation for each of these pods, except those whose failure a plugin has handled. Source: scheduler-core spec, 1
-    (step 13).
+    """Take the nodes from pods whose time at Permit is over, and from the other waiting pods of their gangs. Return
+    explanations of all pods that have lost their nodes (`lost_nodes`). Source: scheduler-core spec, 1 (step 13).
     """
-    overdue = state.assumed.waiting.overdue(now)
-    if not overdue:
-        return []
-    held = [work for uid in state.assumed.waiting.uids() if (work := state.assumed.waiting.work_of(uid)) is not None]
-    for uid in overdue:
+    for uid in state.assumed.waiting.overdue(now):
         if uid in state.assumed.waiting:
             state.assumed.give_up_late(state.pods[uid], now)
-    lost = (work for work in held if work.uid not in state.assumed.waiting and state.queue.get(work.uid) is not None)
-    explanations = [waited_in_vain(work, now) for work in lost]
+    return lost_nodes(state, now)
+
+
+def lost_nodes(state: SchedulerState, now: float) -> list[PodExplanation]:
+    """Return explanations of the pods that waited at Permit and have lost their nodes since the last call, because of a
+    decision or of a fact. A pod that waits for a node no longer, for example because it was deleted, gets none; neither
+    does a pod whose failure a plugin has handled.
+    """
+    return _told(state, state.assumed.waiting.lost(), now)
+
+
+def _told(state: SchedulerState, lost: Iterable[Lost], now: float) -> list[PodExplanation]:
+    explanations = [waited_in_vain(each, now) for each in lost if state.queue.get(each.work.uid) is not None]
     return [told for explanation in explanations for told in _heard(state, explanation, explanation.message)]

@@ -8,6 +8,7 @@ from koordcore.events.pod import DecisionBasis
 from koord_scheduler.domain.cluster.record import PodRecord
 from koord_scheduler.domain.loop.commit.work import Placement
 from koord_scheduler.domain.loop.cycle.attempt import Found, NotFound
+from koord_scheduler.domain.loop.queue.permit import Lost
 from koord_scheduler.domain.loop.queue.queued_pod import QueuedPod
 
 
@@ -59,9 +60,11 @@ def refusal(
     )
 
 
-def waited_in_vain(work: Placement, now: float) -> PodExplanation:
-    """The pod lost its node, because its gang was not complete within the time at Permit."""
-    waited = "" if work.basis is None else f" {round(now - work.basis.decided_at)} s"
+def waited_in_vain(lost: Lost, now: float) -> PodExplanation:
+    """The pod waited at Permit and lost its node."""
+    work = lost.work
+    seconds = "" if work.basis is None else f" {round(now - work.basis.decided_at)} s"
+    waited = f"after waiting{seconds} with node {work.node} for the others of its gang"
     return PodExplanation(
         uid=work.uid,
         trigger=work.trigger,
@@ -72,7 +75,7 @@ def waited_in_vain(work: Placement, now: float) -> PodExplanation:
             name=work.name,
             attempt=work.attempt,
             queued_at=work.queued_at,
-            message=f"rejected due to timeout after waiting{waited} with node {work.node} for the others of its gang",
+            message=f"rejected {waited}: {lost.why}" if lost.why else f"rejected due to timeout {waited}",
             explanation=work.explanation,
             basis=work.basis,
         ),

@@ -61,7 +61,7 @@ def place_whole_job(
     )
     state.reports.job_attempts.append(attempted)
     if isinstance(outcome, JobFailed):
-        state.assumed.reject(job.plugin, outcome.rejected)
+        state.assumed.reject(job.plugin, outcome.rejected, outcome.message)
         state.assumed.forget(works[each.uid] for each in outcome.undo)
         return outcome
     return list(works.values()), outcome

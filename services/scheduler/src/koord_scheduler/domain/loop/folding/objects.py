@@ -173,7 +173,7 @@ def node_gone(state: SchedulerState, name: str, trigger: str) -> None:
     if row is None:
         return
     for uid in state.assumed.waiting.on(name):
-        state.assumed.give_up(state.pods[uid], trigger)
+        state.assumed.give_up(state.pods[uid], trigger, f"node {name} was deleted")
     state.assumed.ledgers.node_disappears(name)
     state.cluster.drop_node(row, name)
     state.nodes.remove(name)

@@ -28,7 +28,7 @@ def placed(state: SchedulerState, stored: StoredEvent, event: PodPlaced) -> None
         pod.namespace, pod.name = event.namespace, event.name
     pod.node = event.node
     pod.placed_at = unix_seconds(stored.occurred_at) if event.basis is None else event.basis.decided_at
-    state.assumed.give_up(pod, stored.event_id)
+    state.assumed.give_up(pod, stored.event_id, f"the log has placed it on node {event.node}")
     if pod.uid in state.books.quotas.pods:
         state.books.quotas.reserve(pod.uid)
     if pod.subject is not None:  # the node's ledger may have been read ahead, when nothing was known of the pod

@@ -40,7 +40,7 @@ def submit(state: SchedulerState, uid: str, stored: StoredEvent, spec: Pod) -> N
     if not pod.work_node:
         state.assumed.reconcile(pod, stored.event_id)
     elif state.frameworks.gates.dynamic_scheduler_check and not _may_be_bound(pod, profile):
-        state.assumed.give_up(pod, stored.event_id)
+        state.assumed.give_up(pod, stored.event_id, "it has changed")
         state.assumed.facts_changed(pod, stored.event_id)
     state.hints.wake_activated(stored.event_id)
 
@@ -128,7 +128,7 @@ def removed(state: SchedulerState, uid: str, trigger: str) -> None:
     if pod is None:
         return
     _count_bound(state, pod, "", trigger)
-    state.assumed.give_up(pod, trigger)
+    state.assumed.give_up(pod, trigger, "it was deleted")
     state.cluster.drop_pod(pod.uid)
     if pod.framework is None:
         state.nominator.drop(pod.uid)

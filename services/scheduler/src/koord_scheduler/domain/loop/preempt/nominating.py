@@ -31,7 +31,8 @@ def apply_preemption(
         for member in found.unhelpful:
             state.nominator.clear(member, "unhelpful")
     if found.job is not None:
-        state.assumed.reject(found.job.name, found.job.reject_waiting(pod))
+        why = f"a preemption was tried for pod {pod.namespace}/{pod.name} and its gang group"
+        state.assumed.reject(found.job.name, found.job.reject_waiting(pod), why)
     if isinstance(found, Preemption):
         _nominate(state, pod, found, basis)
     elif not found.keeps_nomination:
@@ -54,7 +55,7 @@ def _nominate(state: SchedulerState, pod: PodRecord, found: Preemption, basis: D
     evictions: list[tuple[AggregateRef, Event]] = []
     for victim in found.victims:
         if victim.pod.uid in state.assumed.waiting:
-            state.assumed.give_up(victim.pod, pod.trigger)
+            state.assumed.give_up(victim.pod, pod.trigger, f"pod {pod.namespace}/{pod.name} preempted it")
         elif victim.pod.uid not in state.nominator.evictions:
             evictions.append(_eviction(pod, victim, found.plugin))
             state.nominator.evict(victim.pod.uid, PREEMPTED, state.queue.now)

@@ -5,8 +5,9 @@ Source: scheduler-core spec, 1 (step 13)
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from koord_scheduler.domain.loop.commit.work import Placement
 
@@ -19,13 +20,23 @@ class Held:
     deadline: float  # End of its wait in Unix seconds of the service's `Clock`
 
 
+class Lost(NamedTuple):
+    """A pod that waited at Permit and lost its node."""
+
+    work: Placement  # The placement that it lost
+    why: str  # Clause for the user; "" if its time at Permit was over
+
+
 class WaitingPods:
-    """The pods that wait at Permit with a node, by uid, with their placements and deadlines."""
+    """The pods that wait at Permit with a node, by uid, with their placements and deadlines; and those that have lost
+    their nodes since the last call of `lost`, in this order.
+    """
 
     def __init__(self) -> None:
         self._held: dict[str, Held] = {}
         self._deadlines: list[tuple[float, str]] = []
         self._unexplained: dict[str, None] = {}
+        self._lost: list[Lost] = []
 
     def __len__(self) -> int:
         return len(self._held)
@@ -52,6 +63,21 @@ class WaitingPods:
         """End the wait of a pod, and return its placement. Raises KeyError: the pod does not wait at Permit."""
         self._unexplained.pop(uid, None)
         return self._held.pop(uid).work
+
+    def lose(self, uid: str, why: str) -> Placement:
+        """End the wait of a pod that loses its node, and return its placement. `why`: a clause for the user; "" if its
+        time at Permit is over. Raises KeyError: the pod does not wait at Permit.
+        """
+        work = self.take(uid)
+        self._lost.append(Lost(work, why))
+        return work
+
+    def lost(self) -> Sequence[Lost]:
+        """Return the pods that have lost their nodes since the last call."""
+        if not self._lost:
+            return ()
+        lost, self._lost = self._lost, []
+        return lost
 
     def work_of(self, uid: str) -> Placement | None:
         """None if it does not wait."""

@@ -75,7 +75,7 @@ class Assumptions:
                 allocation = Rejection(plugin=NODE_LEDGER, message=f"node {node}: {broken}", lost=lost)
         if isinstance(allocation, Rejection):
             for plugin, uids in allocation.lost:
-                self.reject(plugin, uids)
+                self.reject(plugin, uids, f"pod {pod.namespace}/{pod.name} did not get node {node}")
         return allocation
 
     def _problem_of(self, adopted: Sequence[Adopted], allocation: Allocation) -> str:
@@ -202,7 +202,8 @@ class Assumptions:
                     holder.demand.unoffered
                 )
                 if is_short or (is_given and violations(self.ledgers.holders(node))):
-                    self.give_up(self._known.pods[uid], self._known.pods[uid].trigger)
+                    pod = self._known.pods[uid]
+                    self.give_up(pod, pod.trigger, f"node {node} has no room for it any more")
 
     def _is_overfull(self, node: str, row: int, *, is_given: bool) -> bool:
         """Return whether the pods of a node take more than it has, or allocations conflict if one was just given."""
@@ -218,10 +219,12 @@ class Assumptions:
         else:
             self.forget(self.outbox.withdraw_pod(pod.work_node, pod.uid))
 
-    def give_up(self, pod: PodRecord, trigger: str) -> None:
-        """Release the node of a pod that waits at Permit, and retry the pod at once. No-op for other pods."""
+    def give_up(self, pod: PodRecord, trigger: str, why: str) -> None:
+        """Release the node of a pod that waits at Permit, and retry the pod at once. No-op for other pods. `why`: a
+        clause for the user.
+        """
         if pod.uid in self.waiting:
-            self._lose(pod, trigger)
+            self._lose(pod, trigger, why)
             if self._known.queue.is_in_flight(pod.uid):
                 self._known.queue.retry_now(pod.uid)
 
@@ -229,32 +232,34 @@ class Assumptions:
         """Release the node of a pod whose time at Permit is over, and retry the pod after a back-off. `pod`: the pod,
         which must wait at Permit. `now`: Unix seconds, from which the back-off counts.
         """
-        self._lose(pod, pod.trigger)
+        self._lose(pod, pod.trigger, "")
         if self._known.queue.is_in_flight(pod.uid):
             self._known.queue.retry_later(pod.uid, now)
 
-    def reject(self, plugin: str, uids: Iterable[str]) -> None:
+    def reject(self, plugin: str, uids: Iterable[str], why: str) -> None:
         """Release the nodes of pods at Permit that are rejected with their gang. The gang activates them again.
-        `plugin`: name of the plugin that rejects them.
+        `plugin`: name of the plugin that rejects them. `why`: a clause for the user.
         """
         for uid in uids:
             if uid in self.waiting:
                 pod = self._known.pods[uid]
-                self._lose(pod, pod.trigger, plugin)
+                self._lose(pod, pod.trigger, why, plugin)
                 if self._known.queue.is_in_flight(uid):
                     gang = self._known.books.gangs.roster.gang_of(uid)
                     self._known.queue.unschedulable(
                         uid, self._known.queue.now, Block(plugin, "" if gang is None else gang.id)
                     )
 
-    def _lose(self, pod: PodRecord, trigger: str, caused_by: str = "") -> None:
-        work = self.waiting.take(pod.uid)
+    def _lose(self, pod: PodRecord, trigger: str, why: str, caused_by: str = "") -> None:
+        work = self.waiting.lose(pod.uid, why)
         pod.work_node = ""
         pod.phase = Phase.OTHERS
-        self._unassume(pod, work, caused_by)
+        self._unassume(pod, work, caused_by, why or "its time at Permit was over")
         self.reconcile(pod, trigger)
 
-    def _unassume(self, pod: PodRecord, work: Placement, caused_by: str = "") -> None:
+    def _unassume(
+        self, pod: PodRecord, work: Placement, caused_by: str = "", why: str = "its placement was withdrawn"
+    ) -> None:
         """Remove the pod from its node for every plugin, and reject the pods that lose their nodes with it."""
         self.forgotten += 1
         self.forget(self._adoptions.pop(pod.uid, ()))
@@ -262,7 +267,7 @@ class Assumptions:
         self._known.hints.room_appeared(work.node, work.trigger)
         framework = self._known.frameworks.first if pod.framework is None else self._known.frameworks.framework_of(pod)
         for plugin, uids in framework.unreserve(pod, work.node, caused_by=caused_by):
-            self.reject(plugin, uids)
+            self.reject(plugin, uids, f"pod {pod.namespace}/{pod.name} lost node {work.node}, because {why}")
         quotas = self._known.books.quotas
         if (pod.node or pod.bound_node) and pod.uid in quotas.pods:  # another scheduler has placed it meanwhile
             quotas.reserve(pod.uid)

@@ -171,7 +171,8 @@ class Commits:
     def withdraw_all(self) -> None:
         """Undo all placements and releases that are not in flight, because another scheduler leads from now on."""
         for uid in self._assumed.waiting.uids():
-            self._assumed.give_up(self._known.pods[uid], self._known.pods[uid].trigger)
+            self._assumed.give_up(self._known.pods[uid], self._known.pods[uid].trigger, "another scheduler leads")
+        self._assumed.waiting.lost()  # the next leader attempts these pods, and explains what it finds
         for node in self._outbox.nodes():
             self._assumed.forget(self._outbox.withdraw(node))
         self._known.status.withdraw_all()

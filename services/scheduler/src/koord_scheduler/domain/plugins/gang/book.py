@@ -15,6 +15,7 @@ from koordcore.values import codec
 from koordcore.values.codec import array_pieces, object_pieces
 from koordcore.values.override import override
 
+from koord_scheduler.domain.cluster.equivalence_classes import scheduler_name_of
 from koord_scheduler.domain.cluster.forgetting import Forgetting
 from koord_scheduler.domain.cluster.info import PodInfo
 from koord_scheduler.domain.columns.node_shape import NodeShape
@@ -85,7 +86,7 @@ class GangBook(Book):
     @override
     def drop_object(self, plural: str, namespace: str, name: str) -> Sequence[str]:
         if plural == POD_GROUPS:
-            self.cache.roster.forget_pod_group(f"{namespace}/{name}")
+            self._cluster.activated(self.cache.pod_group_deleted(f"{namespace}/{name}").activate)
             self.published.pop(f"{namespace}/{name}", None)
         elif name == READ_OBJECT:
             self.topology = self.said_topology = None
@@ -104,7 +105,9 @@ class GangBook(Book):
     @override
     def put_pod(self, uid: str, pod: Pod, requests: dict[str, int], *, assigned: bool) -> None:
         if uid in self.cache.roster.members or gang_id_of(pod):
-            self._cluster.activated(self.cache.pod_seen(uid, pod).activate)
+            scheduler = scheduler_name_of(pod)
+            other = "" if scheduler in self._cluster.schedulers else scheduler
+            self._cluster.activated(self.cache.pod_seen(uid, pod, other).activate)
 
     @override
     def drop_pod(self, uid: str) -> None:
@@ -198,6 +201,7 @@ class GangBook(Book):
         for gang in restoring.gangs:
             self.cache.roster.restore(gang)
         self.cache.roster.satisfy(restoring.satisfied)
+        self.cache.restored()
 
     @override
     def waits_with_others(self, uid: str) -> bool:

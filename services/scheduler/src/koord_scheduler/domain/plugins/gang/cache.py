@@ -13,12 +13,15 @@ from koordcore.protocol.objects import Pod
 from koord_scheduler.domain.config.koordinator_args import CoschedulingArgs
 from koord_scheduler.domain.framework.outcomes import Failure, Next
 from koord_scheduler.domain.plugins.gang.checks import (
-    all_free,
     basic_check,
     group_of,
+    incomplete,
+    members_to_tell,
+    newly_free,
     not_found,
     one_pending,
     pending_members,
+    refusal_of,
     uids_of,
     waiting_members,
 )
@@ -50,34 +53,60 @@ class GangCache:
 
     # --- events -----------------------------------------------------------------------------------------------------
 
-    def pod_seen(self, uid: str, pod: Pod) -> Consequences:
-        """Record a new or changed pod (or reserve pod), and return which waiting pods may now be attempted. It counts
-        as bound if `spec.nodeName` is set. If it names no gang, only a member that it replaces is forgotten.
+    def pod_seen(self, uid: str, pod: Pod, other_scheduler: str = "") -> Consequences:
+        """Record a new or changed pod (or reserve pod), and return which waiting pods may now be attempted, or are
+        refused for another reason than before. It counts as bound if `spec.nodeName` is set. If it names no gang, only
+        a member that it replaces is forgotten. `other_scheduler`: name of the scheduler to which the pod belongs; "" if
+        it is this one.
         """
         gone = [self.pod_deleted(old) for old in self.roster.replaced_by(uid, pod)]
         activate = [other for consequences in gone for other in consequences.activate]
-        seen = self.roster.see(uid, pod)
+        seen = self.roster.see(uid, pod, other_scheduler)
         if seen is not None:
             if seen.has_new_child:
                 self._expect((seen.member,))
-            if seen.is_newly_satisfied:
-                activate += all_free(self.roster, seen.gang)
-            if seen.has_more_children or seen.has_new_child or seen.is_newly_initialized or seen.was_representative:
-                activate += self._one_pending(seen.gang)
+            group = seen.gang.group
+            if seen.has_lost_child and group is not None and group.representative == uid:
+                group.representative = ""
+            retries = (
+                seen.has_more_children
+                or seen.has_new_child
+                or seen.has_lost_child
+                or seen.is_newly_initialized
+                or seen.was_representative
+            )
+            activate += self._to_ask(group, retries=retries)
         return _activating(activate)
 
     def pod_deleted(self, uid: str) -> Consequences:
-        """Forget a deleted pod, and return which pod may now be attempted. The pod must not wait at Permit any more."""
-        gang = self.roster.forget(uid)
-        return NOTHING if gang is None else _activating(self._one_pending(gang))
+        """Forget a deleted pod, and return which pods may now be attempted, or are refused for another reason than
+        before. The pod must not wait at Permit any more.
+        """
+        gang = self.roster.gang_of(uid)
+        group = None if gang is None else gang.group
+        self.roster.forget(uid)
+        return _activating(self._to_ask(group))
 
     def pod_group_seen(self, pod_group: PodGroup) -> Consequences:
-        """Record a new or changed PodGroup, and return which pods may be attempted because its parameters changed."""
+        """Record a new or changed PodGroup, and return which pods may be attempted because its parameters changed, or
+        are refused for another reason than before.
+        """
         gang, is_news = self.roster.see_pod_group(pod_group)
         if not is_news:
             return NOTHING
         self._expect(gang.pending.values())
-        return _activating([*all_free(self.roster, gang), *self._one_pending(gang)])
+        return _activating(self._to_ask(gang.group))
+
+    def pod_group_deleted(self, gang_id: str) -> Consequences:
+        """Forget a deleted PodGroup. Return the pods of its group without a node, which PreEnqueue refuses from now on.
+        No-op if no PodGroup defined the gang.
+        """
+        gang = self.roster.gang(gang_id)
+        if gang is None or not gang.has_pod_group:
+            return NOTHING
+        group = gang.group
+        self.roster.forget_pod_group(gang_id)
+        return _activating([*gang.pending, *self._to_ask(group)])
 
     def unbound(self, uid: str) -> Consequences:
         """Record that a bound pod has lost its node and is pending again. Other members keep their nodes."""
@@ -87,7 +116,29 @@ class GangCache:
         self.roster.unwait(member)
         self._expect((member,))
         gang = self.roster.gang(member.gang_id)
-        return NOTHING if gang is None else _activating(self._one_pending(gang))
+        return NOTHING if gang is None else _activating(self._to_ask(gang.group))
+
+    def restored(self) -> None:
+        """Record what the members of all groups know, after a snapshot was restored: the queue has asked about all."""
+        for group in self.roster.groups.values():
+            self._to_ask(group)
+
+    def _to_ask(self, group: Group | None, *, retries: bool = True) -> list[str]:
+        """Return the pods of a group about which PreEnqueue shall be asked again after an event: one that represents
+        the group if it may be scheduled, and all if they are placed alone or are refused for another reason than
+        before.
+        `retries`: whether the event may help a group that passed the check before.
+        """
+        if group is None or self.roster.groups.get(group.id) is not group:
+            return []
+        uids = newly_free(self.roster, group)
+        refusal = refusal_of(self.roster, group)
+        if refusal != group.told and refusal:
+            uids += members_to_tell(self.roster, group)
+        elif refusal != group.told or retries:
+            uids += self._one_pending(group) or (self._attempted(group) if refusal != group.told else [])
+        group.told = refusal
+        return uids
 
     # --- points -----------------------------------------------------------------------------------------------------
 
@@ -110,7 +161,8 @@ class GangCache:
             other = self.roster.members[group.representative]
             message = f"pod {other.key} represents gang group {group.id} in the queue"
             return Refused(Reason.REPRESENTATIVE_EXISTS, message)
-        group.representative = uid
+        if not member.obstacle:
+            group.representative = uid
         return None
 
     def left_queue(self, uid: str) -> Consequences:
@@ -121,7 +173,7 @@ class GangCache:
         if gang is None or group_of(gang).representative != uid:
             return NOTHING
         group_of(gang).representative = ""
-        return _activating([other for other in self._one_pending(gang) if other != uid])
+        return _activating(self._one_pending(group_of(gang), but=uid))
 
     def next_pod(self) -> Next:
         """Return the next member to attempt in the present scheduling round. After the last member the round ends. If
@@ -140,8 +192,11 @@ class GangCache:
                     current.attempted.add(uid)
                     return Next(uid=uid, like=current.first_uid)
         self._end_round(current, RoundEnd.ALL_ATTEMPTED if is_alive else RoundEnd.GANG_GONE)
+        gangs = [gang for gang_id in sorted(current.gang_ids) if (gang := self.roster.gang(gang_id)) is not None]
+        message = incomplete(gangs) if is_alive else f"gang {current.first_gang_id} is not known any more"
         waiting = waiting_members(self.roster, current.gang_ids)
-        return Next(rejected=self._reject([member for member in waiting if self._loses_at_end(member)]))
+        rejected = self._reject([member for member in waiting if self._loses_at_end(member)])
+        return Next(rejected=rejected, message=message)
 
     def before_pre_filter(self, uid: str, *, has_topology: bool = True, now: float = 0.0) -> Refused | None:
         """Return why the attempt of the pod must not begin (preemption cannot help), or None if it may begin. `uid`:
@@ -194,7 +249,7 @@ class GangCache:
         current = self._round_of(gang)
         if current is not None:
             self._end_round(current, RoundEnd.SUCCEEDED)
-        return Released(Consequences(allowed=uids_of(freed), activate=tuple(self._one_pending(gang))))
+        return Released(Consequences(allowed=uids_of(freed), activate=tuple(self._one_pending(group))))
 
     def unreserve(self, uid: str) -> Consequences:
         """Record that the pod lost its node: its wait timed out, it was rejected, or Reserve or the binding failed. If
@@ -222,13 +277,8 @@ class GangCache:
             return NOTHING
         gang = self.roster.gang(member.gang_id)
         was_representative = gang is not None and group_of(gang).representative == uid
-        is_first = self.roster.bind(member)
-        if gang is None:
-            return NOTHING
-        activate = all_free(self.roster, gang) if is_first else []
-        if was_representative:
-            activate += self._one_pending(gang)
-        return _activating(activate)
+        self.roster.bind(member)
+        return NOTHING if gang is None else _activating(self._to_ask(gang.group, retries=was_representative))
 
     def after_post_filter(self, uid: str, reason: str) -> Failure:
         """Record that the pod found no node for the reason (a sentence). Return the consequences for its gang. If the
@@ -253,7 +303,9 @@ class GangCache:
             if not is_root_cause and not current.is_told:
                 current.is_told = True
                 tell = uids_of(
-                    other for other in pending_members(self.roster, group) if other.uid not in current.attempted
+                    other
+                    for other in pending_members(self.roster, group)
+                    if other.uid not in current.attempted and not other.obstacle
                 )
         rejected = self._reject(waiting) if gang.is_strict else ()
         return Failure(rejected=rejected, message=message, is_root_cause=is_root_cause, tell=tell)
@@ -261,8 +313,8 @@ class GangCache:
     # --- the members of a group ------------------------------------------------------------------------------------
 
     def members_to_place(self, uid: str) -> Sequence[Member]:
-        """Return the members of the pod's group without a node and without scheduling gates, in scheduling order. A pod
-        with a free pass, or whose gang does not exist, is returned alone. Empty for a pod that names no gang.
+        """Return the members of the pod's group without a node that can be attempted, in scheduling order. A pod with a
+        free pass, or whose gang does not exist, is returned alone. Empty for a pod that names no gang.
         """
         member = self.roster.members.get(uid)
         gang = None if member is None else self.roster.gang(member.gang_id)
@@ -271,7 +323,7 @@ class GangCache:
         if gang is None or gang.has_free_pass:
             return (member,)
         pending = pending_members(self.roster, group_of(gang))
-        return sorted((other for other in pending if not other.is_gated), key=lambda other: other.turn)
+        return sorted((other for other in pending if not other.obstacle), key=lambda other: other.turn)
 
     def waiting_with(self, uid: str) -> tuple[str, ...]:
         """Return the uids of the members of the pod's group that wait at Permit; empty for a pod without a gang."""
@@ -363,9 +415,18 @@ class GangCache:
         self._expect(rejected)
         return uids_of(rejected)
 
-    def _one_pending(self, gang: Gang) -> list[str]:
+    def _attempted(self, group: Group) -> list[str]:
+        """Return one member that the round of the group has attempted in vain, and will not fetch again."""
+        current = self.round
+        if current is None or group.representative or current.gang_ids.isdisjoint(group.gang_ids):
+            return []
+        members = (self.roster.members.get(uid) for uid in sorted(current.attempted))
+        return [member.uid for member in members if member is not None and _can_be_tried(member)][:1]
+
+    def _one_pending(self, group: Group, but: str = "") -> list[str]:
         """Return one member that is worth a PreEnqueue; none while the group's round fetches its members itself."""
-        return [] if self._round_of(gang) is not None else one_pending(self.roster, gang)
+        is_under_way = self.round is not None and not self.round.gang_ids.isdisjoint(group.gang_ids)
+        return [] if is_under_way else one_pending(self.roster, group, but)
 
 
 def _activating(uids: Sequence[str]) -> Consequences:
@@ -373,4 +434,4 @@ def _activating(uids: Sequence[str]) -> Consequences:
 
 
 def _can_be_tried(member: Member) -> bool:
-    return member.state is ChildState.PENDING and not member.is_gated
+    return member.state is ChildState.PENDING and not member.obstacle

@@ -3,40 +3,71 @@
 Source: scheduler-core spec, 8.3
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final
 
-from koordcore.protocol.annotations.gang import BoundGang
+from koordcore.protocol.annotations.gang import ONLY_WAITING, BoundGang
 
-from koord_scheduler.domain.plugins.gang.group import Gang, Group, Member
+from koord_scheduler.domain.plugins.gang.group import Gang, Group, Member, Refusal
 from koord_scheduler.domain.plugins.gang.outcomes import Reason, Refused, joined
 from koord_scheduler.domain.plugins.gang.roster import Roster
+
+MOST_NAMED: Final = 3
+"""Largest number of members that a message about a gang names."""
 
 
 def basic_check(roster: Roster, group: Group) -> Refused | None:
     """Return why no member of the group may be attempted; None if all its gangs exist and have enough members. Each
-    gang must exist, have parameters, and have at least `min_members` children. The message lists every failed check.
-    The reason names the first one.
+    gang must exist, have parameters, and have a quorum of `min_members` (`Gang.quorum`). The message lists every failed
+    check, and the members that cannot be attempted. The reason names the first check.
     """
     missing: list[str] = []
     uninitialized: list[str] = []
     too_small: list[str] = []
+    held_back = ""
     for gang_id in group.gang_ids:
         gang = roster.gang(gang_id)
         if gang is None:
             missing.append(gang_id)
         elif gang.parameters is None:
             uninitialized.append(gang_id)
-        elif gang.children < gang.parameters.min_members:
-            too_small.append(f"{gang_id}({gang.children}/{gang.parameters.min_members})")
+        elif gang.quorum < gang.parameters.min_members:
+            too_small.append(f"{gang_id}({gang.quorum}/{gang.parameters.min_members})")
+            held_back += f"; {obstacles(gang)}" if gang.held_back else ""
     if not missing and not uninitialized and not too_small:
         return None
+    too_few = "have too few children that can be scheduled" if held_back else "have too few children"
     kinds = (
         (Reason.MEMBER_GANG_MISSING, missing, "do not exist"),
         (Reason.MEMBER_GANG_NOT_INITIALIZED, uninitialized, "are not initialized"),
-        (Reason.NOT_ENOUGH_CHILDREN, too_small, "have too few children"),
+        (Reason.NOT_ENOUGH_CHILDREN, too_small, too_few),
     )
     failed = [(reason, f"gangs {joined(ids)} {what}") for reason, ids, what in kinds if ids]
-    return Refused(failed[0][0], f"gang group {group.id}: " + ", ".join(text for _, text in failed))
+    return Refused(failed[0][0], f"gang group {group.id}: " + ", ".join(text for _, text in failed) + held_back)
+
+
+def obstacles(gang: Gang) -> str:
+    """Return which members of the gang cannot be attempted now and why, at most `MOST_NAMED` by name; "" if none."""
+    named = [f"pod {member.key} {member.obstacle}" for member in islice(gang.held_back.values(), MOST_NAMED)]
+    more = len(gang.held_back) - len(named)
+    return ", ".join([*named, f"and {more} more"] if more else named)
+
+
+def incomplete(gangs: Sequence[Gang]) -> str:
+    """Return how many members with a node the gangs lack that Permit would not release now, and which of their members
+    cannot be attempted.
+    """
+    found: list[str] = []
+    for gang in gangs:
+        if gang.parameters is not None and not gang.is_ready():
+            policy = " and wait for the rest (match policy only-waiting)"
+            found.append(
+                f"only {gang.with_node} of {gang.parameters.min_members} members of gang {gang.id} have a node"
+                + (policy if gang.parameters.match_policy == ONLY_WAITING else "")
+                + (f"; {obstacles(gang)}" if gang.held_back else "")
+            )
+    return ", ".join(found)
 
 
 def not_found(member: Member) -> Refused:
@@ -63,26 +94,52 @@ def pending_members(roster: Roster, group: Group) -> list[Member]:
     return [member for gang in roster.gangs_of(group) for member in gang.pending.values()]
 
 
-def one_pending(roster: Roster, gang: Gang) -> list[str]:
-    """Return the uid of one member without a node that may represent its group in the queue, as a list. Empty if
-    `basic_check` fails, if the group has a representative, or if no member needs one. Members with scheduling gates, or
-    with a free pass, do not represent their group.
+def refusal_of(roster: Roster, group: Group) -> Refusal:
+    """Return why `basic_check` refuses the members of a group, without what need not be told again, such as numbers;
+    empty if it passes.
     """
-    group = gang.group
-    if group is None or gang.parameters is None or group.representative or basic_check(roster, group) is not None:
+    found: list[str] = []
+    for gang_id in group.gang_ids:
+        gang = roster.gang(gang_id)
+        if gang is None or gang.parameters is None:
+            found.append(gang_id if gang is None else f"{gang_id}?")
+        elif gang.quorum < gang.parameters.min_members:
+            many = len(gang.held_back) > MOST_NAMED
+            found.append(f"{gang_id}: {'many' if many else obstacles(gang)}")
+    return tuple(found)
+
+
+def one_pending(roster: Roster, group: Group, but: str = "") -> list[str]:
+    """Return the uid of one member without a node that may represent its group in the queue, as a list. Empty if
+    `basic_check` fails, if the group has a representative, or if no member needs one. Members that cannot be attempted,
+    or that have a free pass, do not represent their group. `but`: uid of a pod that shall not; "" for none.
+    """
+    if group.representative or basic_check(roster, group) is not None:
         return []
     for other in roster.gangs_of(group):
         if not other.has_free_pass:
             for uid, member in other.pending.items():
-                if not member.is_gated:
+                if not member.obstacle and uid != but:
                     return [uid]
     return []
 
 
-def all_free(roster: Roster, gang: Gang) -> list[str]:
-    """Return the uids of all members of the gang's group that have no node and may be placed alone (a free pass)."""
-    gangs = roster.gangs_of(group_of(gang))
-    return [uid for other in gangs if other.has_free_pass for uid in sorted(other.pending)]
+def members_to_tell(roster: Roster, group: Group) -> list[str]:
+    """Return the uids of the members of the group without a node that could be attempted if it passed the check."""
+    gangs = [gang for gang in roster.gangs_of(group) if not gang.has_free_pass]
+    return [uid for gang in gangs for uid, member in gang.pending.items() if not member.obstacle]
+
+
+def newly_free(roster: Roster, group: Group) -> list[str]:
+    """Return the uids of all members of the group that have no node and may be placed alone (a free pass), if that was
+    not so at the last call.
+    """
+    uids: list[str] = []
+    for gang in roster.gangs_of(group):
+        if gang.has_free_pass and not gang.is_free:
+            uids += sorted(gang.pending)
+        gang.is_free = gang.has_free_pass
+    return uids
 
 
 def uids_of(members: Iterable[Member]) -> tuple[str, ...]:

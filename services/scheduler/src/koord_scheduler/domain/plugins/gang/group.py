@@ -14,6 +14,8 @@ from koord_scheduler.domain.plugins.gang.parameters import GangParameters, PodGr
 
 LAST: Final = 2**31
 """Sort key of members that have no network topology index."""
+Refusal = tuple[str, ...]
+"""One entry for each gang of a group that keeps the group from being scheduled."""
 
 
 def place_of(index: int | None) -> int:
@@ -45,7 +47,9 @@ class Member:
     name: str
     gang_id: str  # `namespace/name` of its gang
     index: int = LAST  # Its position in the order of members that the network topology needs, or `LAST` if it has none
-    is_gated: bool = False  # Whether it has scheduling gates. A gated pod counts as a child, but is not attempted.
+    # Why this scheduler cannot attempt it now, to be read after its name; "" if it can. A pending member with an
+    # obstacle is a child, but does not count for the quorum of a gang group that has never been satisfied.
+    obstacle: str = ""
     state: ChildState = ChildState.PENDING  # Its scheduling state
     # Whether Permit has allowed its binding. Then it keeps its node when its group is rejected. Used while WAITING.
     released: bool = False
@@ -76,6 +80,8 @@ class Group:
     # Uids of the members that Permit released together. Empty again when no member of the group has a node and is
     # unbound.
     binding: frozenset[str] = frozenset()
+    # Why PreEnqueue refused its members when they were last asked because of an event; empty if it did not.
+    told: Refusal = ("",)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -92,9 +98,12 @@ class Gang:
     status: PodGroupStatus = field(default_factory=PodGroupStatus)  # The last status of the PodGroup
     known: dict[str, Member] = field(default_factory=dict[str, Member])  # All pods that name the gang, by uid
     pending: dict[str, Member] = field(default_factory=dict[str, Member])  # Members without a node, by uid
+    # Members that have an obstacle and are not bound, by uid.
+    held_back: dict[str, Member] = field(default_factory=dict[str, Member])
     # Members with a node that are not bound, by uid.
     waiting: dict[str, Member] = field(default_factory=dict[str, Member])
     bound: dict[str, Member] = field(default_factory=dict[str, Member])  # Bound members, by uid
+    is_free: bool = False  # Whether it had a free pass when its members were last asked because of an event
     # `status.phase` -> number of pods of the gang in this phase.
     phases: dict[str, int] = field(default_factory=dict[str, int])
 
@@ -102,6 +111,18 @@ class Gang:
     def children(self) -> int:
         """Return the number of members of the gang that are pending, wait at Permit, or are bound."""
         return len(self.pending) + len(self.waiting) + len(self.bound)
+
+    @property
+    def able(self) -> int:
+        """Return the number of children without those that cannot be attempted now."""
+        return self.children - len(self.held_back)
+
+    @property
+    def quorum(self) -> int:
+        """Return the number of members that count for `min_members` when the group is checked: all children of a gang
+        whose group was satisfied once, else those that have a node or can be attempted.
+        """
+        return self.children if self.group is not None and self.group.once_satisfied else self.able
 
     @property
     def has_free_pass(self) -> bool:
@@ -133,13 +154,26 @@ class Gang:
         """
         if self.parameters is None or self.group is None:
             return False
-        needed = self.parameters.min_members
-        policy = self.parameters.match_policy
-        if policy == WAITING_AND_RUNNING:
-            return len(self.waiting) + len(self.bound) >= needed
-        if policy == ONLY_WAITING:
-            return len(self.waiting) >= needed
-        return len(self.waiting) >= needed or self.group.once_satisfied
+        if self.parameters.match_policy not in (WAITING_AND_RUNNING, ONLY_WAITING) and self.group.once_satisfied:
+            return True
+        return self.with_node >= self.parameters.min_members
+
+    @property
+    def with_node(self) -> int:
+        """Return the number of members with a node that Permit compares with `min_members`."""
+        if self.parameters is not None and self.parameters.match_policy == WAITING_AND_RUNNING:
+            return len(self.waiting) + len(self.bound)
+        return len(self.waiting)
+
+    def has_obstacle(self, member: Member, obstacle: str) -> None:
+        """Record why a member of this gang cannot be attempted now; "" if it can. If it has a node and is not bound, it
+        is about to lose the node.
+        """
+        member.obstacle = obstacle
+        if obstacle and member.state in (ChildState.PENDING, ChildState.WAITING):
+            self.held_back[member.uid] = member
+        else:
+            self.held_back.pop(member.uid, None)
 
     def put(self, member: Member, state: ChildState) -> None:
         """Set the scheduling state of a member of this gang, and move it to the dictionary for this state."""
@@ -155,6 +189,7 @@ class Gang:
                 self.bound[member.uid] = member
             case ChildState.IGNORED:
                 pass
+        self.has_obstacle(member, member.obstacle)
 
     def add(self, member: Member) -> None:
         """Add a pod that names this gang, in its scheduling state."""
@@ -176,6 +211,7 @@ class Gang:
 
     def _leave(self, member: Member) -> None:
         self.pending.pop(member.uid, None)
+        self.held_back.pop(member.uid, None)
         self.waiting.pop(member.uid, None)
         self.bound.pop(member.uid, None)
 

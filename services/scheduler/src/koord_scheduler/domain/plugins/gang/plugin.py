@@ -129,8 +129,8 @@ class Coscheduling(WakesItself):
         return search.for_job(self) if can_help else None
 
     def members(self, pod: PodRecord) -> Sequence[str]:
-        """Return the uids of the pending members of the pod's gang group that have no scheduling gates. A pod without a
-        gang is alone, and so is a pod that may be placed without its group.
+        """Return the uids of the pending members of the pod's gang group that can be attempted. A pod without a gang is
+        alone, and so is a pod that may be placed without its group.
         """
         return [member.uid for member in self.gangs.members_to_place(pod.uid)] or [pod.uid]
 

@@ -33,9 +33,9 @@ class Seen:
     gang: Gang  # The pod's gang
     member: Member  # The pod
     has_more_children: bool  # Whether the pod is new, pending or bound, so that its group may have enough children now
-    has_new_child: bool  # Whether the pod is pending, and is new or has just lost its scheduling gates
+    has_new_child: bool  # Whether the pod is pending and can be attempted, and is new or could not before
+    has_lost_child: bool  # Whether the pod is not bound and could be attempted before, but not now
     is_newly_initialized: bool  # Whether the pod supplied the gang's parameters
-    is_newly_satisfied: bool  # Whether the pod is the first bound member of its group
     was_representative: bool  # Whether the pod was bound while it represented its group in the queue
 
 
@@ -66,10 +66,11 @@ class Roster:
         found = (self.gang(gang_id) for gang_id in group.gang_ids)
         return [gang for gang in found if gang is not None]
 
-    def see(self, uid: str, pod: Pod) -> Seen | None:
+    def see(self, uid: str, pod: Pod, other_scheduler: str = "") -> Seen | None:
         """Record a new or changed pod. Return the changes of its gang. None if the pod names no gang, or if it has
         ended. A pod that is seen for the first time and has a node gives changes although it has ended. Before the
-        call, the caller must remove the members that `replaced_by` returns.
+        call, the caller must remove the members that `replaced_by` returns. `other_scheduler`: name of the scheduler to
+        which the pod belongs; "" if it is this one.
         """
         gang_id = gang_id_of(pod)
         if not gang_id:
@@ -83,7 +84,8 @@ class Roster:
         if member is None:
             never_ran = has_ended and not pod.spec.node_name
             member = self._new_member(uid, pod, gang_id, ChildState.IGNORED if never_ran else ChildState.PENDING)
-        was_gated, member.is_gated = member.is_gated, bool(pod.spec.scheduling_gates)
+        before, obstacle = "" if is_new else member.obstacle, _obstacle(pod, other_scheduler)
+        gang.has_obstacle(member, obstacle)
         member.index = _index(pod)
         gang.set_pod_phase(member, pod.status.phase)
         self._touch(gang)
@@ -91,14 +93,15 @@ class Roster:
             return None
         is_newly_initialized = self._exists(gang, pod)
         was_representative = gang.group is not None and gang.group.representative == uid
-        is_newly_satisfied = bool(pod.spec.node_name) and self.bind(member)
+        if pod.spec.node_name:
+            self.bind(member)
         return Seen(
             gang=gang,
             member=member,
             has_more_children=is_new,
-            has_new_child=member.state is ChildState.PENDING and (is_new or was_gated > member.is_gated),
+            has_new_child=member.state is ChildState.PENDING and not obstacle and (is_new or before != ""),
+            has_lost_child=uid in gang.held_back and not is_new and before == "",
             is_newly_initialized=is_newly_initialized,
-            is_newly_satisfied=is_newly_satisfied,
             was_representative=was_representative and member.state is ChildState.BOUND,
         )
 
@@ -217,22 +220,20 @@ class Roster:
         if gang.group is not None:
             self._left_waiting(gang, gang.group)
 
-    def bind(self, member: Member) -> bool:
-        """Record that the member is bound, and return whether it is the first bound member of its group."""
+    def bind(self, member: Member) -> None:
+        """Record that the member is bound, so that its group is once satisfied."""
         gang = self.gangs[member.gang_id]
         if member.state is ChildState.BOUND:
-            return False
+            return
         gang.put(member, ChildState.BOUND)
         self._touch(gang)
         group = gang.group
         if group is None:
-            return False
+            return
         self._left_waiting(gang, group)
         if group.representative == member.uid:
             group.representative = ""
-        is_first = not group.once_satisfied
         group.once_satisfied = True
-        return is_first
 
     def put_member(self, member: Member) -> None:
         """Add a pod to its gang. The gang must exist."""
@@ -287,6 +288,7 @@ class Roster:
         if group is None:
             return
         gang.group = None
+        gang.is_free = False
         group.attached.discard(gang.id)
         if group.representative in gang.known:
             group.representative = ""
@@ -311,6 +313,15 @@ class Roster:
     def _touch(self, gang: Gang) -> None:
         if gang.has_pod_group:
             self.touched[gang.id] = None
+
+
+def _obstacle(pod: Pod, other_scheduler: str) -> str:
+    if pod.metadata.deletion_timestamp is not None:
+        return "is being deleted"
+    if other_scheduler:
+        return f"belongs to scheduler {other_scheduler}"
+    gates = ", ".join([gate.name for gate in pod.spec.scheduling_gates])
+    return f"waits for scheduling gates {gates}" if gates else ""
 
 
 def _index(pod: Pod) -> int:

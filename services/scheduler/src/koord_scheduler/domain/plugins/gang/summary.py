@@ -11,7 +11,7 @@ from koordcore.protocol.annotations.gang import MODE_STRICT
 
 from koord_scheduler.domain.framework.lifecycle_hooks import NotFound, PageAnswer
 from koord_scheduler.domain.plugins.gang.cache import GangCache
-from koord_scheduler.domain.plugins.gang.checks import basic_check, group_of, waiting_members
+from koord_scheduler.domain.plugins.gang.checks import basic_check, group_of, obstacles, waiting_members
 from koord_scheduler.domain.plugins.gang.group import Gang, Member
 
 Names = dict[str, dict[str, str]]
@@ -155,7 +155,9 @@ def _says(cache: GangCache, gang: Gang) -> str:
         return f"is being scheduled: {len(gang.waiting)} of {needed} have a node"
     if gang.waiting:
         return f"{len(gang.waiting)} of {needed} have a node and wait for the rest of the group"
-    return f"{len(gang.pending)} pending members are ready to be scheduled together"
+    ready = len(gang.pending) - len(gang.held_back)
+    held_back = f"; {obstacles(gang)}" if gang.held_back else ""
+    return f"{ready} pending members are ready to be scheduled together{held_back}"
 
 
 def _names(members: Iterable[Member]) -> Names:
