@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from koordcore.events.envelope import AggregateRef, BasedOn, Event, StoredEvent, name_token
 from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
 from koordcore.events.nodepolicy import NodeOvercommitComputed
-from koordcore.events.objects import CustomObjectObserved, NodeSpecAdded, PodSpecAdded, PodSpecDeleted
+from koordcore.events.objects import CustomObjectObserved, NodeSpecAdded, PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.events.pod import PlacementExplanation, PodPlaced, PodReleased
 from koordcore.protocol.objects import Node, Pod
 from koordcore.values import codec
@@ -86,6 +86,17 @@ def test_node_over_its_cpu_is_found_with_the_numbers() -> None:
     )
     assert found.overcommitted == ("node n offers 1000 of cpu; with pod d/b 1500 are taken",)
     assert found.overcommitted_nodes == 1
+
+
+def test_a_pod_that_was_resized_on_its_node_counts_anew() -> None:
+    def resized(uid: str, **requests: str) -> tuple[str, Event]:
+        return f"podspec.{uid}", PodSpecChanged(object=pod_object(uid, requests))
+
+    first = [node_added(cpu="4"), submitted("a", cpu="3"), submitted("b", cpu="2"), *placed("a")]
+    _, shrunk = audited([*first, resized("a", cpu="1"), *placed("b")])
+    assert shrunk.overcommitted == ()
+    _, grown = audited([*first, resized("a", cpu="1"), resized("a", cpu="3"), *placed("b")])
+    assert len(grown.overcommitted) == 1
 
 
 def test_more_pods_than_the_node_takes_are_found() -> None:

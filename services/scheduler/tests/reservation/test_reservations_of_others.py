@@ -9,6 +9,7 @@ import pytest
 from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.replay.recording import subject_of, without_node
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
+from koord_scheduler.domain.replay.state_hash import state_hash
 from koordcore.events import CATALOGUE
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
@@ -60,6 +61,20 @@ def test_it_holds_what_its_status_says_and_is_not_placed_again(scheduler_name: s
     scheduler.live(T0)
     assert placed_on(log) == {}, "3 of 4 cores are reserved, and the other node has one"
     assert requested(scheduler) == 3000
+
+
+def test_it_holds_what_its_status_says_also_after_that_has_changed() -> None:
+    log, scheduler = started()
+    reserve(log, available())
+    log.add_pod(pod("plain", {"cpu": "2"}))
+    scheduler.live(T0)
+    reserve(log, available(cpu="1"))
+    scheduler.live(T0 + 60)
+    assert placed_on(log) == {"plain": "n"}
+    restored = SchedulerState(frameworks())
+    load_state(restored, b"".join(Picture(scheduler.state).pieces()))
+    assert requested(scheduler) == 3000
+    assert state_hash(restored) == state_hash(scheduler.state)
 
 
 def test_its_owners_use_it() -> None:

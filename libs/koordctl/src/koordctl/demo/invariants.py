@@ -227,7 +227,7 @@ class Audit:
         uid = token = stored.ref.id
         match event:
             case objects.PodSpecAdded() | objects.PodSpecChanged():
-                self._requests[uid] = pod_requests(event.object)
+                self._asks(uid, pod_requests(event.object))
                 self._names[uid] = f"{event.object.metadata.namespace}/{event.object.metadata.name}"
                 self._submitted_at_ns.setdefault(uid, stored.stored_at_ns)
                 if self._first_submitted_ns is None:
@@ -286,6 +286,16 @@ class Audit:
             started=len(self._started.intersection(self._place)),
             pending=pending,
         )
+
+    def _asks(self, uid: str, requests: Amounts) -> None:
+        """A pod requests these amounts from now on, also if it was placed before: it is resized on its node."""
+        before = self._requests.get(uid, {})
+        self._requests[uid] = requests
+        token = self._place.get(uid)
+        if token is not None:
+            of_node = self._node(token).requested
+            for name in {**before, **requests}:
+                of_node[name] = of_node.get(name, 0) + requests.get(name, 0) - before.get(name, 0)
 
     def _placed(self, stored: StoredEvent, uid: str, event: PodPlaced) -> None:
         token = name_token(event.node)
