@@ -2,7 +2,13 @@
 
 import pytest
 from koordcore.protocol.objects import Pod, pod_from_json
-from koordcore.protocol.pod_resources import pod_requests, pod_requests_nano, pod_requests_non_zero, resize_of
+from koordcore.protocol.pod_resources import (
+    pod_requests,
+    pod_requests_nano,
+    pod_requests_non_zero,
+    resize_of,
+    spec_requests,
+)
 from koordcore.protocol.resource_names import parse_replace_resources, rename_pod, replace_pod_resources
 
 Json = dict[str, object]
@@ -56,6 +62,7 @@ def test_a_container_counts_with_the_most_it_may_use(
     assert pod_requests(found) == {"cpu": counted}
     assert pod_requests_non_zero(found)["cpu"] == counted
     assert pod_requests_nano(found) == {"cpu": int(wanted) * 10**9}  # admission judges the spec
+    assert spec_requests(found) == {"cpu": int(wanted) * 1000}  # metrics show it, too
 
 
 def test_each_resource_has_its_own_maximum_and_the_texts_are_compared_as_amounts() -> None:

@@ -99,6 +99,14 @@ def pod_requests_non_zero(pod: Pod) -> Amounts:
     return _rounded(_total(pod, limits=False, defaults=defaults, resize=resize))
 
 
+def spec_requests(pod: Pod) -> Amounts:
+    """Return the total request of a pod by resource as its spec wants it, whatever the kubelet has told of a resize.
+
+    Source: Kubernetes 1.35, scheduler/metrics/resources.
+    """
+    return _rounded(_total(pod, limits=False, defaults=_NO_DEFAULTS))
+
+
 def pod_limits(pod: Pod) -> Amounts:
     """Return the total limit of a pod by resource. Units are those of `pod_requests`. A resource without a limit is
     absent. Overhead is added only to resources that have a limit.

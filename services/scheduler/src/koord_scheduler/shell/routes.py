@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
 from koordcore.protocol.objects import Pod
-from koordcore.protocol.pod_resources import pod_limits, pod_requests
+from koordcore.protocol.pod_resources import pod_limits, spec_requests
 from koordcore.protocol.resource_names import CPU, EPHEMERAL_STORAGE, MEMORY
 from koordcore.values.invalid import InvalidInput
 from starlette.requests import Request
@@ -28,7 +28,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _PODS_AT_A_TIME: Final = 200
 _ENDED: Final = ("Succeeded", "Failed")
 _FAMILIES: Final[tuple[tuple[str, str, Callable[[Pod], Mapping[str, int]]], ...]] = (
-    ("kube_pod_resource_request", "Resources requested by pods, by node", pod_requests),
+    ("kube_pod_resource_request", "Resources requested by pods, by node", spec_requests),
     ("kube_pod_resource_limit", "Resources limit of pods, by node", pod_limits),
 )
 
