@@ -9,7 +9,7 @@ Source: scheduler-fine-grained spec, 3.1, 3.2, 3.4.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
@@ -19,6 +19,9 @@ from koordcore.protocol import objects as kube
 from koordcore.protocol.crd import Refused, ResourceVersion, admit_as, find_accepted
 from koordcore.protocol.crd.kubernetes_kinds import kubernetes_kinds
 from koordcore.protocol.manifests import rules
+from koordcore.protocol.manifests.budget_rules import check_budget
+from koordcore.protocol.manifests.names import check_metadata
+from koordcore.protocol.manifests.placement_rules import check_taints
 from koordcore.protocol.objects import ObjectMeta, Pod
 from koordcore.protocol.reservations import Reservation, ReservationOwnerRule, reservation_from_json
 from koordcore.protocol.selectors import compile_selector
@@ -73,16 +76,13 @@ def _value_at(value: object, path: str) -> object:
     return value
 
 
-KIND: Final = "Reservation"
-
-
 def check_reservation(document: dict[str, Any]) -> list[InvalidInput]:
     """Return every violation in a Reservation that passed its schema; empty if it is valid."""
     try:
         reservation = reservation_from_json(document)
     except (msgspec.ValidationError, RecursionError, OverflowError) as error:
         return [shape_mismatch(error, document)]
-    taints = rules.check_taints(reservation.spec.taints, "spec.taints")
+    taints = check_taints(reservation.spec.taints, "spec.taints")
     return [*_template(reservation), *_owners(reservation), *_ttl(reservation), *taints]
 
 
@@ -128,6 +128,13 @@ def _ttl(reservation: Reservation) -> Iterator[InvalidInput]:
         return
     if nanos < 0:
         yield InvalidInput("not negative (0s: no expiry)", text, "spec.ttl")
+
+
+# Kind of a custom resource whose rules are not all in its schema -> its other violations.
+_CHECKS: Final[Mapping[str, Callable[[dict[str, Any]], Iterable[InvalidInput]]]] = {
+    "Reservation": check_reservation,
+    "PodDisruptionBudget": check_budget,
+}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -232,9 +239,10 @@ def check_manifest(manifest: Manifest) -> None:
     """
     subject = manifest.object
     if isinstance(subject, CustomObject):
-        violations = rules.check_metadata(subject.metadata, namespaced=subject.resource.scope == "Namespaced")
-        if subject.resource.kind == KIND:
-            violations += check_reservation(subject.document)
+        violations = list(check_metadata(subject.metadata, namespaced=subject.resource.scope == "Namespaced"))
+        check = _CHECKS.get(subject.resource.kind)
+        if check is not None:
+            violations += check(subject.document)
     else:
         violations = rules.check(manifest.kind, subject)
     if violations:

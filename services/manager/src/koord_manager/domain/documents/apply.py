@@ -230,6 +230,9 @@ def _apply_priority_class(view: ManagerView, priority_class: kube.PriorityClass,
     admitting.keep_identity(priority_class.metadata, old.metadata if old else None, "", now)
     if old is not None and old.value != priority_class.value:
         raise InvalidManifest([InvalidInput(f"unchanged ({old.value})", priority_class.value, "value")])
+    policy = priority_class.preemption_policy
+    if old is not None and old.preemption_policy != policy:
+        raise InvalidManifest([InvalidInput(f"unchanged ({old.preemption_policy})", policy, "preemptionPolicy")])
     default = view.admission.default_priority_class()
     if priority_class.global_default and default is not None and default.metadata.name != priority_class.metadata.name:
         rule = f"false: {default.metadata.name} is the default class of this cluster already"
