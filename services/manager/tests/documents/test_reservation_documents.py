@@ -96,7 +96,6 @@ BREAKS: list[tuple[str, tuple[str | int, ...], list[Any]]] = [
     ("spec.template.metadata", ("spec", "template", "metadata", "labels"), [{"a b": "c"}, {"a": "b c"}, {"a": 1}, []]),
     ("spec.template.metadata", ("spec", "template", "metadata", "namespace"), ["A_B", 3, "x" * 64]),
     ("metadata", ("metadata", "name"), ["", "A_B", "x" * 254, 3, "a/b"]),
-    ("metadata", ("metadata", "namespace"), ["default"]),
     ("spec", ("spec",), [[], "x", 3]),
 ]  # fmt: skip
 """Path that the refusal must name, place of the change, and values that make the document malformed."""

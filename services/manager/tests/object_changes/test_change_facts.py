@@ -11,6 +11,7 @@ from koordcore.requests.objects import ChangeNode, PatchObject
 from koordcore.state.aggregates import NodeSpecState
 from support.manager.world import ManagerWorld
 
+CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 DRAINED = Taint(key="drain", effect="NoSchedule", value="d")
 
 
@@ -31,7 +32,7 @@ def test_closing_a_node_keeps_its_labels_and_opening_it_removes_only_what_closed
     assert node is not None
     assert (node.metadata.labels, node.spec.taints, node.spec.unschedulable) == (
         {"zone": "a", "plan": "d"},
-        [DRAINED],
+        [DRAINED, CORDONED],
         True,
     )
     opened = ChangeNode(name="n", labels={"plan": None}, removed_taints=[DRAINED], unschedulable=False)

@@ -195,7 +195,8 @@ def read_manifest(document: object) -> Manifest:
 def shape_manifest(document: object) -> Manifest:
     """Convert a document to its typed object. Check only the types of its fields, not the rules of its kind. An API
     server runs mutating webhooks between these two steps, so callers that do this need them separately. Null entries
-    count as absent. `document`: JSON value, as `read_documents` returns it.
+    count as absent. A namespace of a cluster-scoped object is removed. `document`: JSON value, as `read_documents`
+    returns it.
 
     Raises:
         InvalidManifest: A field has a wrong type, or a custom resource violates its schema. The error has the first
@@ -226,7 +227,10 @@ def shape_manifest(document: object) -> Manifest:
             raise
         typed = _typed(kind, cleaned, model)
         entries = cleaned
-    if kind in NAMESPACED and not typed.metadata.namespace:
+    if kind not in NAMESPACED and typed.metadata.namespace:
+        typed.metadata.namespace = ""
+        entries = {**entries, "metadata": _without_namespace(entries["metadata"])}
+    elif kind in NAMESPACED and not typed.metadata.namespace:
         typed.metadata.namespace = "default"
     return Manifest(kind, typed, entries)
 
@@ -268,7 +272,14 @@ def _custom(resource: ResourceVersion, entries: dict[str, Any]) -> CustomObject:
     if namespaced and not metadata.namespace:
         metadata.namespace = "default"
         document["metadata"] = {**cast("dict[str, Any]", written), "namespace": metadata.namespace}
+    elif not namespaced and metadata.namespace:
+        metadata.namespace = ""
+        document["metadata"] = _without_namespace(written)
     return CustomObject(resource=resource, metadata=metadata, document=document)
+
+
+def _without_namespace(metadata: object) -> dict[str, Any]:
+    return {name: value for name, value in cast("dict[str, Any]", metadata).items() if name != "namespace"}
 
 
 def _flattened(kind: str, entries: dict[str, object]) -> dict[str, object]:

@@ -23,6 +23,7 @@ from koordcore.values.invalid import InvalidInput
 from koord_manager.domain.admission.chain import mutate, surroundings
 from koord_manager.domain.admission.context.facts import QUOTAS
 from koord_manager.domain.admission.context.quota import read_quota
+from koord_manager.domain.admission.json_object import seen
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.pods.validating import validate_pod
 from koord_manager.domain.admission.quotas.evaluation import (
@@ -96,6 +97,7 @@ def created_pod(
         raise AdmissionRefused(decision.violations)
     changed = decision.object or prepared
     made = changed if changed is prepared else with_pod_defaults(changed)
+    _check_identity(made, prepared)
     manifest = shape_manifest(made)
     pod = cast("Pod", manifest.object)
     pod.metadata.namespace = namespace
@@ -109,6 +111,18 @@ def created_pod(
     judge_pod(view, pod, None, options)
     quota = quota_account(view, pod, None, options, accounts)
     return CreatedPod(pod, decision.steps, prepared, made, quota)
+
+
+def _check_identity(made: JsonObject, given: JsonObject) -> None:
+    """Check that admission changed neither the kind of a pod nor its name.
+
+    Raises:
+        InvalidManifest: It did, as the patch of a ClusterColocationProfile may.
+    """
+    for path in (("apiVersion",), ("kind",), ("metadata", "name"), ("metadata", "namespace")):
+        before, after = (seen(document, *path[:-1]).get(path[-1]) for document in (given, made))
+        if before and before != after:
+            raise InvalidManifest([InvalidInput(f"as before admission ({before})", after, ".".join(path))])
 
 
 def judge_pod(view: ManagerView, pod: Pod, old: Pod | None, options: Options) -> None:

@@ -19,6 +19,7 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
 from koord_manager.domain.admission.chain import mutate, surroundings, validate
+from koord_manager.domain.admission.json_object import seen
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.recorded_object import LAST_APPLIED, with_recorded_templates
 from koord_manager.domain.admission.request import AdmissionDecision, JsonObject, Operation, Request
@@ -45,6 +46,8 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
     written = _as_written(custom.document, resource)
     manifest, fault = with_recorded_templates(resource.plural, written)
     warnings = () if fault is None else (f"{fault.sentence()}: nothing of this template is kept",)
+    if resource.kind == "ClusterColocationProfile":
+        warnings += _unknown_class(view, written)
     if old is None:
         merged = written
     else:
@@ -159,6 +162,14 @@ def _admitted(
 def resource_of_kind(kind: str) -> ResourceVersion | None:
     """Return the stored version of a custom resource definition by kind, or None if the protocol has no such kind."""
     return next((found for found in accepted_kinds() if found.kind == kind and found.stored), None)
+
+
+def _unknown_class(view: ManagerView, profile: JsonObject) -> tuple[str, ...]:
+    name = str(seen(profile, "spec").get("priorityClassName") or "")
+    if not name or view.admission.priority_class(name) is not None:
+        return ()
+    effect = "until it exists, no pod that the profile matches can be created"
+    return (f"spec.priorityClassName: should be the name of an existing PriorityClass, got {name!r}; {effect}",)
 
 
 def _as_written(document: dict[str, Any], resource: ResourceVersion) -> dict[str, Any]:

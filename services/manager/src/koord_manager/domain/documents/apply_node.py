@@ -26,6 +26,7 @@ from koord_manager.domain.admission.recorded_object import LAST_APPLIED
 from koord_manager.domain.admission.request import JsonObject, Operation, Request
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.admitting import AdmissionRefused, Applied, keep_identity
+from koord_manager.domain.documents.cordon import with_cordon_taint
 from koord_manager.domain.documents.merging import last_applied, three_way
 from koord_manager.domain.gateway.node_writes import wanted_annotations, wanted_resources
 
@@ -70,6 +71,7 @@ def apply_node(view: ManagerView, manifest: Manifest, *, now: str, options: Opti
             raise AdmissionRefused([*amplified.violations, *judged.violations])
         steps, made = amplified.steps, amplified.object or document
     node = node_from_json(made)
+    node.spec = with_cordon_taint(node.spec)
     keep_identity(node.metadata, old.metadata if old else None, "", now)
     if written:
         node.metadata.annotations[LAST_APPLIED] = codec.encode_canonical(written).decode()

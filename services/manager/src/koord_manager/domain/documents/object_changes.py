@@ -24,6 +24,7 @@ from koord_manager.domain.admission.options import Options
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.admitting import Applied
 from koord_manager.domain.documents.apply_custom import patch_custom, resource_of_kind
+from koord_manager.domain.documents.cordon import with_cordon_taint
 from koord_manager.domain.documents.merging import merged
 from koord_manager.domain.gateway.binding import pod_path
 from koord_manager.domain.gateway.requests import JSON, MERGE_PATCH, Json, Meaning, Request, meaning_of
@@ -77,6 +78,7 @@ def _node(view: ManagerView, change: ChangeNode) -> Applied:
     if state is None:
         return NOT_FOUND
     node = changed_node(state.object, change)
+    node.spec = with_cordon_taint(node.spec)
     if _same_node(node, state.object):
         return Applied("unchanged", "", [])
     return Applied("configured", "", [Draft(ref, NodeSpecChanged(object=node), state.seq)])

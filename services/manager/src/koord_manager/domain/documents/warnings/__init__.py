@@ -2,7 +2,8 @@
 
 `metadata` checks labels and annotations by `metadata_rules`. `fields` compares the names of fields with
 `koordcore.protocol.kubernetes_fields` and the custom resource definitions, and checks selectors and the ends of
-Reservations. `hardware` checks requests for devices and reports of hardware.
+Reservations. `hardware` checks requests for devices and reports of hardware. `without_use` finds profiles and jobs that
+can never work.
 `koord_manager.domain.admission.config_maps` checks the data of slo-controller-config.
 """
 
@@ -11,6 +12,7 @@ from itertools import chain, islice
 from koord_manager.domain.documents.warnings.fields import lifetime_warnings, unknown_fields, unreadable_selectors
 from koord_manager.domain.documents.warnings.hardware import hardware_warnings
 from koord_manager.domain.documents.warnings.metadata import metadata_warnings
+from koord_manager.domain.documents.warnings.without_use import warnings_without_use
 
 MOST = 50
 """Maximum number of warnings about one document, because each costs a search for a suggestion."""
@@ -30,6 +32,7 @@ def document_warnings(document: object) -> tuple[str, ...]:
                 metadata_warnings(document),
                 hardware_warnings(document),
                 lifetime_warnings(document),
+                warnings_without_use(document),
             ),
             MOST,
         )
