@@ -10,6 +10,7 @@ from koord_descheduler.domain.config.loading import ConfigurationRefused, Stage,
 from koord_descheduler.domain.config.profiles import build_profiles, eviction_limits
 from koord_descheduler.domain.config.validation import (
     IDLE_ARGUMENTS,
+    NO_NAMESPACES,
     NOT_ACTED_ON,
     OFF_LIMITER,
     settings_without_effect,
@@ -185,6 +186,29 @@ def _is_refused(text: bytes) -> bool:
         assert problem.rule, (text, problem)
         assert f"must be {problem.rule}, got " in problem.sentence()
     return True
+
+
+EXISTS = {"key": "team", "operator": "Exists"}
+
+
+@pytest.mark.parametrize(
+    ("selector", "is_off"),
+    [
+        ({"matchExpressions": [EXISTS]}, True),
+        ({"matchLabels": {}, "matchExpressions": [EXISTS]}, True),
+        ({"matchLabels": {"a": "b"}, "matchExpressions": [EXISTS]}, False),
+        ({"matchLabels": {"a": "b"}}, False),
+    ],
+)
+def test_a_selector_of_namespaces_with_expressions_only_is_reported(selector: dict[str, Any], is_off: bool) -> None:
+    plugins = {"filter": {"enabled": [{"name": "DefaultEvictor"}]}}
+    entry = {"name": "DefaultEvictor", "args": {"namespaceLabelSelector": selector}}
+    header = {name: FULL[name] for name in ("apiVersion", "kind")}
+    text = codec.encode({**header, "profiles": [{"name": "p", "plugins": plugins, "pluginConfig": [entry]}]})
+    found = dict(settings_without_effect(decode(text), load(text, BUILT_IN)))
+
+    path = "profiles[0].pluginConfig[DefaultEvictor].args.namespaceLabelSelector"
+    assert found.get(path) == (NO_NAMESPACES if is_off else None)
 
 
 def test_only_fields_that_the_file_sets_are_reported_as_without_effect() -> None:

@@ -165,6 +165,9 @@ IDLE_ARGUMENTS: Final = {("MigrationController", "maxConcurrentReconciles"): "on
 OFF_LIMITER: Final = "a limit per namespace needs a number in maxMigrating"
 """Why an object limiter is off whose `maxMigrating` is a percentage or not given."""
 
+NO_NAMESPACES: Final = "without matchLabels it selects nothing and protects no pod, as upstream"
+"""Why a selector of namespaces is off that has expressions only."""
+
 
 def settings_without_effect(
     written: DeschedulerConfiguration, effective: DeschedulerConfiguration
@@ -186,5 +189,9 @@ def settings_without_effect(
                     pass
                 case {"objectLimiters": {"namespace": _}}:
                     yield Ignored(f"{path}.args.objectLimiters.namespace", OFF_LIMITER)
+                case {"namespaceLabelSelector": {"matchLabels": {**labels}}} if labels:
+                    pass
+                case {"namespaceLabelSelector": {"matchExpressions": _}} if entry.name == "DefaultEvictor":
+                    yield Ignored(f"{path}.args.namespaceLabelSelector", NO_NAMESPACES)
                 case _:
                     pass
