@@ -131,6 +131,14 @@ def test_a_pod_keeps_the_class_that_was_the_default_when_it_was_created(cluster:
     assert "spec.priorityClassName: must be unchanged" in cluster.refusal(pod("web", priorityClassName="better"))
 
 
+def test_a_namespace_has_its_name_as_a_label(cluster: Cluster) -> None:
+    written = json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {"a": "b"}}})
+
+    assert (cluster.apply(written), cluster.apply(written)) == ("created", "unchanged")
+    labels = cluster.view.admission.namespace_labels("team")
+    assert labels == {"a": "b", "kubernetes.io/metadata.name": "team"}
+
+
 def test_a_cluster_has_one_default_class(cluster: Cluster) -> None:
     cluster.apply(priority_class("standard", 100, default=True))
     cluster.apply(priority_class("other", 200, default=False))

@@ -46,6 +46,9 @@ from koord_manager.domain.documents.config_verdict import ConfigVerdict, config_
 APPLIED_DIGEST = "koordstream.io/applied-digest"
 """Digest of the manifest of a pod that admission changed, so that applying it again changes nothing."""
 
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
+"""Label of every namespace with its name, so that selectors can name a namespace."""
+
 
 def decide_apply(
     view: ManagerView,
@@ -97,6 +100,7 @@ def _decide(
             ref = AggregateRef("namespace", name_token(namespace.metadata.name))
             old = state.object if state else None
             admitting.keep_identity(namespace.metadata, old.metadata if old else None, "", now)
+            namespace.metadata.labels[NAMESPACE_NAME] = namespace.metadata.name
             return _observed(
                 view, ref, objects.NamespaceObserved(object=namespace), existed=old is not None, same=old == namespace
             )
