@@ -406,6 +406,12 @@ QUESTIONABLE: list[tuple[dict[str, Any], str]] = [
         },
         "resource-threshold-config.cpuSuppressThresholdPercent",
     ),
+    ({"slo_adjust": {"enable": True, "warnLevel": 0.9}}, "slo-adjust-config.warnLevel"),
+    ({"slo_adjust": {"enable": True, "recoverLevel": 0.5}}, "slo-adjust-config.recoverLevel"),
+    (
+        {"slo_adjust": {"enable": True, "signals": {"cpuUtil": {"warn": 90}}}},
+        "slo-adjust-config.signals.cpuUtil.warn",
+    ),
 ]
 
 

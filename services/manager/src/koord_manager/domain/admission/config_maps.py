@@ -8,6 +8,7 @@ Source:
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import cast
 
 from koordcore.protocol.config.admission import NodeLabels, validate_config_map
 from koordcore.protocol.config.config_map import SloControllerConfig, read_config_map
@@ -54,11 +55,15 @@ _RECLAIM = ("cpuReclaimThresholdPercent", "memoryReclaimThresholdPercent")
 
 
 def config_warnings(config: SloControllerConfig) -> dict[str, str]:
-    """Return warnings about valid values of the colocation strategies that are probably wrong: field -> sentence.
+    """Return warnings about valid values that are probably wrong: field -> sentence.
 
-    All node entries are checked, even if one selects no node. Empty if colocation is not configured or disabled in the
-    cluster strategy.
+    Only sections that are configured and enabled for the cluster are looked at. All node entries are checked, even if
+    one selects no node.
     """
+    return {**_lending(config), **dict(_crossed_bounds(config))}
+
+
+def _lending(config: SloControllerConfig) -> dict[str, str]:
     section = config.section(SectionName.COLOCATION)
     if section is None or not section.cluster["enable"]:
         return {}
@@ -80,6 +85,26 @@ def config_warnings(config: SloControllerConfig) -> dict[str, str]:
             " what lies between is lent and taken away at once"
         )
     return found
+
+
+def _crossed_bounds(config: SloControllerConfig) -> Iterator[tuple[str, str]]:
+    """Yield the bounds of node health that stand in the wrong order, so that a level or a signal has no effect."""
+    section = config.section(SectionName.SLO_ADJUST)
+    if section is None or not section.cluster["enable"]:
+        return
+    key, levels = SectionName.SLO_ADJUST.key, section.cluster
+    signals = cast("Mapping[str, Mapping[str, object]]", levels["signals"])
+    pairs = [
+        (f"{key}.recoverLevel", levels["recoverLevel"], "warnLevel", levels["warnLevel"]),
+        (f"{key}.warnLevel", levels["warnLevel"], "criticalLevel", levels["criticalLevel"]),
+        *(
+            (f"{key}.signals.{name}.warn", bounds["warn"], "critical", bounds["critical"])
+            for name, bounds in signals.items()
+        ),
+    ]
+    for field, lower, above, upper in pairs:
+        if isinstance(lower, int | float) and isinstance(upper, int | float) and lower >= upper:
+            yield field, f"{lower:g} is not below {above} ({upper:g}): what lies between them never happens"
 
 
 def _beyond_the_node(strategy: Mapping[str, object], path: str) -> Iterator[tuple[str, str]]:
