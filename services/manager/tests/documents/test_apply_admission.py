@@ -72,6 +72,16 @@ async def test_a_pod_is_stored_as_admission_made_it_and_applied_again_it_is_unch
         assert head.last_seq == 1  # what admission changed was told once
 
 
+async def test_one_request_makes_one_default_class(tmp_path: Path) -> None:
+    async with webhook_world(tmp_path) as world:
+        classes = [{**PRIORITY, "metadata": {"name": name}, "globalDefault": True} for name in ("a", "b")]
+        body = json.dumps({"kind": "List", "items": classes})
+        results = (await world.plain.post("/v1/apply", content=body)).json()["results"]
+
+        assert [result["action"] for result in results] == ["created", "refused"]
+        assert results[1]["errors"][0]["field"] == "globalDefault"
+
+
 async def test_a_dry_run_answers_and_changes_nothing(tmp_path: Path) -> None:
     async with webhook_world(tmp_path) as world:
         await world.apply(PRIORITY, PROFILE)

@@ -14,7 +14,7 @@ from koordcore.events.envelope import Draft, Origin
 from koordcore.events.objects import CustomObjectObserved, PodSpecAdded, PodSpecChanged
 from koordcore.ports.eventlog import Appended, Conflict, Full, Misconfigured, Unavailable, Unsendable
 from koordcore.protocol.manifests import InvalidManifest, Manifest
-from koordcore.protocol.objects import ConfigMap, Pod
+from koordcore.protocol.objects import ConfigMap, Pod, PriorityClass
 from koordcore.requests.objects import ChangeNode, PatchObject
 from koordcore.service.failpoints import failpoint
 from koordcore.values.timestamps import rfc3339
@@ -109,8 +109,12 @@ def _without_repeats(context: ManagerContext, works: Sequence[Work]) -> tuple[li
 
 
 def _claims(context: ManagerContext, subject: WorkSubject) -> set[tuple[str, ...]]:
-    """Return keys that documents of one group must not share: of the object, and of the quota that a pod charges."""
+    """Return keys that documents of one group must not share: of the object, of the quota that a pod charges, and of
+    the only place of a default PriorityClass.
+    """
     claims: set[tuple[str, ...]] = {_identity(subject)}
+    if isinstance(subject, Manifest) and isinstance(subject.object, PriorityClass) and subject.object.global_default:
+        claims.add(("default PriorityClass",))
     if isinstance(subject, Manifest) and isinstance(subject.object, Pod):
         pod = subject.object
         try:
