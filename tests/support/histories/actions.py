@@ -25,7 +25,8 @@ ACTIONS = (
     "reservation-wait", "reservation-end", "reservation-collect", "reservation-delete",
     "custom", "no-custom",
     "recommend", "no-recommendation", "no-quota-profile",
-    "bound", "bind-failed", "evict", "evicted", "evict", "evict-delayed", "not-evicted", "drift", "no-drift", "genesis",
+    "bound", "bind-failed", "resized", "evict", "evicted", "evict", "evict-delayed", "not-evicted",
+    "drift", "no-drift", "genesis",
     "evict", "evict-withdrawn",
 )  # fmt: skip
 

@@ -12,6 +12,9 @@ from koordcore.events.gateway import (
     PodEvictionFailed,
     PodEvictionRequested,
     PodEvictionWithdrawn,
+    PodResizeAnswered,
+    PodResizeRequested,
+    ResizedContainer,
 )
 from koordcore.events.log import LOG, EventSkipped, LogRestored
 from koordcore.state.aggregates import EvictionState, PodSpecState
@@ -29,6 +32,11 @@ def step_gateway(log: Recorder, action: Action) -> None:
     match what:
         case "bound" if uid in pods:
             log.write("podspec", uid, PodBound(node=name, placement=variation))
+        case "resized" if uid in pods:
+            asked = ResizedContainer(name="c", requests={"cpu": f"{100 + variation}m"})
+            log.write("podspec", uid, PodResizeRequested(initiator="recommender", containers=[asked]))
+            refused = "Invalid" if variation % 2 else ""
+            log.write("podspec", uid, PodResizeAnswered(request=log.events[-1].seq, failure=refused))
         case "bind-failed" if uid in pods:
             log.write("podspec", uid, PodBindFailed(node=name, placement=variation, reason="AssignedElsewhere"))
         case "evict":

@@ -153,7 +153,7 @@ def assemble(
             plugins=plugins,
         ),
         quotas=QuotaProfileController(keeps_objects=api is None),
-        recommender=RecommenderController(RecommenderBook(recommender_settings(settings))),
+        recommender=RecommenderController(RecommenderBook(recommender_settings(settings)), can_resize=api is not None),
     )
     book = controllers.recommender.book
     tells_usage = options.recommended_usage

@@ -1,11 +1,13 @@
 """Facts of the gateway to Kubernetes: answers of the API server, evictions, drift, and genesis.
 
-Aggregates: `podspec.<uid>` (bound, bind failed), `eviction.<uid>`, `drift.<kind>=<id>`, `genesis.cluster`.
+Aggregates: `podspec.<uid>` (bound, bind failed, resized), `eviction.<uid>`, `drift.<kind>=<id>`, `genesis.cluster`.
 
 Source: event-bus spec, 2.1, 9.3, 12.
 """
 
 from typing import Any, Final
+
+import msgspec
 
 from koordcore.events.descheduling import Inputs
 from koordcore.events.envelope import AggregateRef, Event
@@ -37,6 +39,32 @@ class PodBindFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
     node: str  # Name of the node
     placement: int  # Sequence of the `PodPlaced` that was refused
     reason: str  # "AssignedElsewhere", "Terminating", "Forbidden", "Invalid"
+    message: str = ""  # Message of the API server
+
+
+class ResizedContainer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The resources that a container shall have: resource -> Kubernetes quantity. Others stay as they are."""
+
+    name: str
+    requests: dict[str, str]
+    limits: dict[str, str] = {}
+
+
+@CATALOGUE.register(kind="podspec")
+class PodResizeRequested(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A component requested other resources for a running pod. The gateway asks the API server for them, in place."""
+
+    initiator: str  # Component that requests it: "recommender"
+    containers: list[ResizedContainer]  # Containers whose resources change
+    message: str = ""  # Why, one sentence for people
+
+
+@CATALOGUE.register(kind="podspec")
+class PodResizeAnswered(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The API server accepted or refused a resize. The kubelet says in conditions of the pod when it carries it out."""
+
+    request: int  # Sequence of the `PodResizeRequested`
+    failure: str = ""  # Why it was refused: "Forbidden", "Invalid" or "NotFound"; "" if it was accepted
     message: str = ""  # Message of the API server
 
 

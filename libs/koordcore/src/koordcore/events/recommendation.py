@@ -63,7 +63,7 @@ class RecommendationComputed(Event, frozen=True, kw_only=True, omit_defaults=Tru
     namespace: str  # Namespace of the Recommendation
     name: str  # Name of the Recommendation
     target: str  # Selected pods, for example "Deployment/web" or "pods app=web"
-    mode: str = "Off"  # "Off", "Initial", "Recreate" or "Auto"
+    mode: str = "Off"  # "Off", "Initial", "Recreate", "Auto" or "InPlaceOrRecreate"
     containers: list[ContainerRecommendation] = []  # Recommended requests by container
     conditions: list[RecommendationCondition] = []  # Status conditions
     pods: int = 0  # Number of running pods that the target selects

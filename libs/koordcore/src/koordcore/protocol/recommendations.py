@@ -32,7 +32,9 @@ class UpdateMode(StrEnum):
     OFF = "Off"  # Never; the status of the Recommendation only shows it
     INITIAL = "Initial"  # To new pods, at admission
     RECREATE = "Recreate"  # To new pods, and running pods are evicted so that new ones replace them
-    AUTO = "Auto"  # Equal to RECREATE, because pods cannot be resized in place yet
+    AUTO = "Auto"  # Equal to RECREATE
+    # To new pods; running pods are resized in place, and evicted if that is impossible or takes too long
+    IN_PLACE_OR_RECREATE = "InPlaceOrRecreate"
 
 
 class ControlledValues(StrEnum):

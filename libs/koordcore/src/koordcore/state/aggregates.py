@@ -13,7 +13,7 @@ import msgspec
 from koordcore.events.cluster import ClusterTopologyComputed, TypicalPodsLearned
 from koordcore.events.criproxy import RegisteredHookServer
 from koordcore.events.gang import GangPhaseChanged, PlacedMember
-from koordcore.events.gateway import PodEvictionFailed, PodEvictionRequested
+from koordcore.events.gateway import PodEvictionFailed, PodEvictionRequested, ResizedContainer
 from koordcore.events.node_ledger import PodOnNode
 from koordcore.events.nodepolicy import MidTerms, OvercommitTerms, ZoneOvercommit
 from koordcore.events.nodestate import DeviceInventoryChanged, NodeTopologyReported
@@ -37,6 +37,15 @@ class BindingOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     failure: str = ""  # Reason why the API server refused the binding; "" if the pod was bound
 
 
+class Resize(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The last resize of a pod that a component of ours requested."""
+
+    containers: list[ResizedContainer]  # What was requested
+    seq: int  # Sequence of the `PodResizeRequested`
+    answered_at: str = ""  # RFC 3339 time of the API server's answer; "" if it has not answered
+    failure: str = ""  # Why it refused; "" if it accepted, or has not answered
+
+
 class PodSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
     """The API object of one pod, and the outcome of its binding. It is dropped when the pod is deleted."""
 
@@ -44,6 +53,7 @@ class PodSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=True
     added_at: str  # RFC 3339 time at which the pod was submitted
     added_seq: int  # Sequence of its `PodSpecAdded`; it orders pods by arrival
     binding: BindingOutcome | None = None  # Outcome of the last binding; None if there was none, or without Kubernetes
+    resize: Resize | None = None  # None if none was requested
 
 
 class NodeSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):

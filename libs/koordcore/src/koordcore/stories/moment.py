@@ -46,6 +46,8 @@ class Step(StrEnum):
     STOPPED = "stopped"
     HOOKED = "hooked"
     HOOK_FAILED = "hook-failed"
+    RESIZE_REQUESTED = "resize-requested"
+    RESIZE_ANSWERED = "resize-answered"
     OOM_KILLED = "oom-killed"
     DEVICE_UNHEALTHY = "device-unhealthy"
     DEVICE_HEALTHY = "device-healthy"

@@ -25,6 +25,9 @@ from koordcore.events.gateway import (
     PodEvictionFailed,
     PodEvictionRequested,
     PodEvictionWithdrawn,
+    PodResizeAnswered,
+    PodResizeRequested,
+    ResizedContainer,
 )
 from koordcore.events.nodestate import (
     BeCpuReleased,
@@ -94,6 +97,12 @@ EVENTS: Final[Mapping[str, Telling]] = dict(
         _row(PodPlaced, Step.PLACED, lambda event, of: _placed(event)),
         _row(PodBound, Step.BOUND, lambda event, of: f"to {event.node}{' (found bound)' if event.observed else ''}"),
         _row(PodBindFailed, Step.BIND_FAILED, lambda event, of: f"to {event.node}: {_why(event)}"),
+        _row(PodResizeRequested, Step.RESIZE_REQUESTED, lambda event, of: _resized(event)),
+        _row(
+            PodResizeAnswered,
+            Step.RESIZE_ANSWERED,
+            lambda event, of: f"refused: {event.failure}: {event.message}" if event.failure else "accepted",
+        ),
         _row(
             PodReallocated,
             Step.REALLOCATED,
@@ -179,6 +188,19 @@ def _hook_failed(event: ContainerHookFailed) -> str:
 def _server_failed(event: HookServerFailed) -> str:
     of = f"container {event.container}" if event.container else "pod"
     return f"{of} at {event.hook} (proxy): hook server {event.server} (policy {event.policy}): {event.error}"
+
+
+def _resized(event: PodResizeRequested) -> str:
+    return "; ".join(filter(None, (*(resized_text(each) for each in event.containers), event.message)))
+
+
+def resized_text(container: ResizedContainer) -> str:
+    """For example `container app to cpu 200m, memory 1Gi (limits cpu 400m)`."""
+    requests, limits = (
+        ", ".join(f"{name} {amount}" for name, amount in sorted(amounts.items()))
+        for amounts in (container.requests, container.limits)
+    )
+    return f"container {container.name} to {requests}{f' (limits {limits})' if limits else ''}"
 
 
 def _oom_killed(event: ContainersOomKilled, uid: str) -> str | None:

@@ -65,6 +65,13 @@ def summarize(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
         case "PodEvictionRequested":
             said = body.get("message") or body.get("reason")
             return f"pod {body.get('namespace')}/{body.get('name')} was asked to leave node {body.get('node')}: {said}"
+        case "PodResizeRequested":
+            resized: list[dict[str, Any]] = body.get("containers") or []
+            names = ", ".join(str(each.get("name")) for each in resized)
+            return f"other resources were requested for containers of pod {id_}: {names}"
+        case "PodResizeAnswered":
+            failure = body.get("failure")
+            return f"the API server {f'refused ({failure})' if failure else 'accepted'} a resize of pod {id_}"
         case "PodEvicted":
             return f"pod {id_} {'was gone already' if body.get('gone') else 'was evicted'}"
         case "PodEvictionDelayed":

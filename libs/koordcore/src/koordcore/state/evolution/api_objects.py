@@ -17,6 +17,8 @@ from koordcore.events.gateway import (
     PodEvictionFailed,
     PodEvictionRequested,
     PodEvictionWithdrawn,
+    PodResizeAnswered,
+    PodResizeRequested,
 )
 from koordcore.events.nodepolicy import ConfigWarned
 from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved
@@ -32,6 +34,7 @@ from koordcore.state.aggregates import (
     NodeSpecState,
     PodSpecState,
     PriorityClassState,
+    Resize,
     WorkloadState,
 )
 from koordcore.state.fold import Evolve, dropped
@@ -72,6 +75,20 @@ def bound_pod(pod: Pod, event: PodBound) -> Pod:
     )
 
 
+def _resize_requested(state: PodSpecState | None, event: PodResizeRequested, at: StoredEvent) -> PodSpecState | None:
+    resize = Resize(containers=event.containers, seq=at.seq)
+    return None if state is None else msgspec.structs.replace(state, seq=at.seq, resize=resize)
+
+
+def _resize_answered(state: PodSpecState | None, event: PodResizeAnswered, at: StoredEvent) -> PodSpecState | None:
+    if state is None:
+        return None
+    resize = state.resize
+    if resize is not None and resize.seq == event.request:
+        resize = msgspec.structs.replace(resize, answered_at=at.occurred_at, failure=event.failure)
+    return msgspec.structs.replace(state, seq=at.seq, resize=resize)
+
+
 def _eviction_requested(_: EvictionState | None, event: PodEvictionRequested, at: StoredEvent) -> EvictionState:
     return EvictionState(seq=at.seq, request=event, requested_at=at.occurred_at)
 
@@ -89,6 +106,8 @@ def _drift_observed(state: DriftState | None, event: DriftObserved, at: StoredEv
 OF_THE_GATEWAY: Final[dict[type[Event], Evolve]] = {
     PodBound: _pod_bound,
     PodBindFailed: _pod_bound,
+    PodResizeRequested: _resize_requested,
+    PodResizeAnswered: _resize_answered,
     PodEvictionRequested: _eviction_requested,
     PodEvictionDelayed: _eviction_delayed,
     PodEvicted: dropped,
@@ -110,6 +129,7 @@ def _pod_submitted(
         added_at=added_at,
         added_seq=added_seq,
         binding=state.binding if state else None,
+        resize=state.resize if state else None,
     )
 
 

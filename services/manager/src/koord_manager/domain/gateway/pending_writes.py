@@ -18,6 +18,7 @@ from koordcore.events.gateway import (
     PodEvictionFailed,
     PodEvictionRequested,
     PodEvictionWithdrawn,
+    PodResizeRequested,
 )
 from koordcore.events.migration import MigrationAdvanced, MigrationEnded, MigrationHeld
 from koordcore.events.node_ledger import NodeResourcesTaken, PodOnNode
@@ -78,9 +79,10 @@ from koord_manager.domain.gateway.status_writes import STATUS_KINDS
 
 BINDING: Final = "gateway-binding"
 EVICTION: Final = "gateway-eviction"
+RESIZE: Final = "gateway-resize"
 NODE: Final = "gateway-node"
 STATUS: Final = "gateway-status"
-QUEUES: Final = (BINDING, EVICTION, NODE, STATUS)
+QUEUES: Final = (BINDING, EVICTION, RESIZE, NODE, STATUS)
 """The queues of the gateway, most urgent first. Their keys are uids of pods, tokens of nodes, and `kind/id` of an
 aggregate whose status is written to a custom resource."""
 MAX_EVENTS: Final = 100_000
@@ -126,6 +128,8 @@ class PendingWrites:
         """
         self.queue.add_all(BINDING, (uid for uid, pod in view.state.of_kind(PodState).items() if pod.node))
         self.queue.add_all(EVICTION, view.state.of_kind(EvictionState))
+        specs = view.state.of_kind(PodSpecState)
+        self.queue.add_all(RESIZE, (uid for uid, spec in specs.items() if spec.resize and not spec.resize.answered_at))
         self.queue.add_all(NODE, view.state.of_kind(NodeSpecState))
         self.nominated = {uid: pod.nominated for uid, pod in view.state.of_kind(PodState).items() if pod.nominated}
         for ref, _ in view.state:
@@ -190,6 +194,8 @@ class PendingWrites:
                 self.queue.add(EVICTION, ref.id)
                 if event.initiator != DESCHEDULER:
                     self.events.append(_eviction_event(ref.id, event))
+            case PodResizeRequested():
+                self.queue.add(RESIZE, ref.id)
             case PodEvicted() | PodEvictionFailed() | PodEvictionWithdrawn():
                 self._held.put(ref.id)
             case PodDeviceUnhealthy():

@@ -22,7 +22,7 @@ from koordcore.state.cluster import evolve
 from koordcore.values import codec
 
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.controllers.recommender.apply import REPLACING, replacement_drafts, why_replace
+from koord_manager.domain.controllers.recommender.apply import NOT_IN_PLACE, REPLACING, replacement_drafts, why_replace
 from koord_manager.domain.controllers.recommender.book import RecommenderBook, checkpoint_settings
 from koord_manager.domain.controllers.recommender.decide import (
     FETCHING,
@@ -208,11 +208,17 @@ class RecommendationDecisions:
         self._enter_run(stored)
         self.tally.recorded += 1
         now = datetime.fromisoformat(stored.occurred_at)
+        tried_in_place = NOT_IN_PLACE in recorded.message
         drafts = [
             draft
             for wanted in self._book.targets.of_pod(self.view, stored.ref.id)
             for draft in replacement_drafts(
-                self.view, wanted, self._pods_of(wanted), now, self._before_run.get(wanted.id)
+                self.view,
+                wanted,
+                self._pods_of(wanted),
+                now,
+                self._before_run.get(wanted.id),
+                can_resize=tried_in_place,
             )
         ]
         self.tally.rerun += bool(drafts)

@@ -22,7 +22,7 @@ from koordcore.events.quota import QuotaProfileDropped, QuotaProfileRendered
 from koordcore.events.recommendation import RecommendationComputed, RecommendationDropped
 
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.controllers.recommender.apply import INITIATOR
+from koord_manager.domain.controllers.recommender.in_place import INITIATOR
 from koord_manager.domain.controllers.recommender.settings import RecommenderSettings
 from koord_manager.domain.what_if.admission import AdmissionDecisions, AdmissionTried
 from koord_manager.domain.what_if.nodes import REPEATED_DECISIONS, NodeDecisions

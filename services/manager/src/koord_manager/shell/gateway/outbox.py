@@ -38,9 +38,10 @@ from koord_manager.domain.gateway.objects.node_objects import (
     pending_zones,
 )
 from koord_manager.domain.gateway.objects.topology_object import pending_topology
-from koord_manager.domain.gateway.pending_writes import BINDING, EVICTION, NODE, QUEUES, PendingWrites
+from koord_manager.domain.gateway.pending_writes import BINDING, EVICTION, NODE, QUEUES, RESIZE, PendingWrites
 from koord_manager.domain.gateway.pod_status_writes import disruption_target
 from koord_manager.domain.gateway.requests import Meaning, Request, meaning_of
+from koord_manager.domain.gateway.resizes import judge_resize, pending_resize, resize_draft, resize_request
 from koord_manager.domain.gateway.status_writes import pending_objects, quota_refused
 from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi, send
 from koord_manager.shell.gateway.fact_appender import ErrorBoundary, FactAppender, NotLeading
@@ -197,6 +198,8 @@ class Outbox:
             return await self._bind(id_)
         if name == EVICTION:
             return await self._evict(id_)
+        if name == RESIZE:
+            return await self._resize(id_)
         if name == NODE:
             return await self._node(id_)
         if not self._writes.object_status:
@@ -329,6 +332,19 @@ class Outbox:
             return None
         answer = await self._send(request)
         return evictions.judge_job(eviction, answer.status, answer.body, answer.message())
+
+    async def _resize(self, uid: str) -> bool | float:
+        view = self._facts.view
+        resize = pending_resize(view, uid)
+        if resize is None:
+            return True
+        answer = await self._send(resize_request(resize))
+        judged = judge_resize(resize, answer.status, answer.message())
+        if judged is None:
+            return answer.retry_after or 0.0
+        if judged.failure:
+            self._logger.warning("resize_refused", pod_uid=uid, reason=judged.failure, message=judged.message[:200])
+        return await self._facts.write(lambda: resize_draft(view, resize, judged))
 
     # -- nodes ------------------------------------------------------------------------------------------------------
 

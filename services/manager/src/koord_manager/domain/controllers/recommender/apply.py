@@ -1,7 +1,7 @@
 """Carry out recommendations: set the requests of new pods, and replace running pods with other requests.
 
-Only prod pods with at least a day of history are changed. A running pod itself is never changed. One pod at a time is
-evicted, and its successor is created with the recommended requests.
+Only prod pods with at least a day of history are changed. One pod at a time is resized in place (`in_place`), or
+evicted; its successor is created with the recommended requests.
 
 Source:
     manager spec, 15.7
@@ -12,12 +12,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.gateway import PodEvictionRequested, ResizedContainer
 from koordcore.events.recommendation import ContainerRecommendation
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod, pod_from_json
 from koordcore.protocol.priority import PriorityBand, priority_class
-from koordcore.protocol.qos import QosClass, qos
+from koordcore.protocol.qos import qos
 from koordcore.protocol.recommendations import ContainerPolicy, ControlledValues, UpdateMode, policy_of
 from koordcore.state.aggregates import EvictionState, PodSpecState, PodState, RecommendationState
 from koordcore.values import codec
@@ -27,17 +27,25 @@ from koordcore.values.resources import parse_amounts
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.controllers.recommender.decide import is_confident
+from koord_manager.domain.controllers.recommender.in_place import (
+    EXCLUSIVE,
+    INITIATOR,
+    progress_of,
+    resize_draft,
+    why_not_in_place,
+)
 from koord_manager.domain.controllers.recommender.targets import Targets, Wanted
 
 _CPU: Final = "cpu"
 _MEMORY: Final = "memory"
+_RESIZABLE: Final = (_CPU, _MEMORY)
 _CORE_MILLI: Final = 1000
-_EXCLUSIVE: Final = (QosClass.LSE, QosClass.LSR)
-REPLACING: Final = (UpdateMode.RECREATE, UpdateMode.AUTO)
-INITIATOR: Final = "recommender"
+REPLACING: Final = (UpdateMode.RECREATE, UpdateMode.AUTO, UpdateMode.IN_PLACE_OR_RECREATE)
 LEAST_LIVE: Final = 2
 SETTLED_SECONDS: Final = 12 * 3600
 DRIFT: Final = 0.1
+NOT_IN_PLACE: Final = "; not in place: "
+RESIZED: Final = "the kubelet does not carry out its resize"
 
 
 def apply_to_new_pod(
@@ -102,7 +110,7 @@ def _set_requests(view: ManagerView, wanted: Wanted | None, pod: Pod, document: 
         recommendation = recommended.get(container.get("name", ""))
         policy = policy_of(wanted.policies, container.get("name", ""))
         if recommendation is not None and not policy.is_off:
-            changed |= _set_resources(container, recommendation, policy, whole_cores=qos(pod) in _EXCLUSIVE)
+            changed |= _set_resources(container, recommendation, policy, whole_cores=qos(pod) in EXCLUSIVE)
     return wanted.name if changed else None
 
 
@@ -152,38 +160,77 @@ def replacement_drafts(
     pods: Sequence[tuple[str, PodSpecState]],
     now: datetime,
     state: RecommendationState | None,
+    *,
+    can_resize: bool = False,
 ) -> list[Draft]:
-    """Return the fact that requests to evict one pod whose requests are outdated; empty if none may be evicted now.
+    """Return the fact that requests to resize or to evict one pod whose requests are outdated; empty if none may be
+    changed now.
 
-    The mode of the Recommendation must be Recreate or Auto, and its status needs a day of history. One pod is evicted
-    at a time. There must be at least two live pods, and all of them must have a node. The eviction respects disruption
-    budgets.
+    The mode of the Recommendation must be Recreate, Auto or InPlaceOrRecreate, and its status needs a day of history.
+    One pod is changed at a time. To evict one, there must be at least two live pods, and all of them must have a node.
+    The eviction respects disruption budgets.
+
+    Args:
+        can_resize: Whether a gateway asks an API server to resize pods. Otherwise InPlaceOrRecreate is Recreate.
     """
     if wanted.mode not in REPLACING or state is None or not is_confident(state):
         return []
     evictions, places = view.state.of_kind(EvictionState), view.state.of_kind(PodState)
     if any(uid in evictions for uid, _ in pods):
         return []
-    live = [(uid, spec) for uid, spec in pods if (place := places.get(uid)) is not None and place.node]
-    waiting = len(pods) - len(live)
-    if len(live) < LEAST_LIVE or waiting > 0:
-        return []  # the last successor is not placed yet, or there is nobody to take over
-    for uid, spec in live:
-        reason = why_replace(spec, wanted, state, now)
-        if reason is not None:
-            meta = spec.object.metadata
-            event = PodEvictionRequested(
-                namespace=meta.namespace,
-                name=meta.name,
-                node=places[uid].node,
-                initiator=INITIATOR,
-                reason="ResourcesOutdated",
-                message=reason,
-                give_up_after_seconds=SETTLED_SECONDS,
-            )
-            ref = AggregateRef("eviction", uid)
-            return [Draft(ref, event, view.state.last_seq(ref))]
+    in_place = can_resize and wanted.mode is UpdateMode.IN_PLACE_OR_RECREATE
+    progress = {uid: progress_of(spec, now) for uid, spec in pods} if in_place else {}
+    if any(each.is_waiting for each in progress.values()):
+        return []
+    live = [(uid, spec, place) for uid, spec in pods if (place := places.get(uid)) is not None and place.node]
+    may_evict = len(live) == len(pods) and len(live) >= LEAST_LIVE
+    # else the last successor is not placed yet, or there is nobody to take over
+    for uid, spec, place in live:
+        reason, obstacle = why_replace(spec, wanted, state, now), ""
+        if in_place:
+            obstacle = progress[uid].failure
+            changed = [] if reason is None or obstacle else resized_containers(spec.object, wanted, state)
+            if reason is not None and not obstacle:
+                obstacle = why_not_in_place(spec.object, place.allocation, changed)
+                if changed and not obstacle:
+                    return [resize_draft(uid, spec, changed, reason)]
+            reason = reason or (RESIZED if obstacle and spec.resize and not spec.resize.failure else None)
+        if reason is not None and may_evict:
+            message = f"{reason}{NOT_IN_PLACE}{obstacle}" if obstacle else reason
+            return [_eviction(view, uid, spec.object, place.node, message)]
     return []
+
+
+def _eviction(view: ManagerView, uid: str, pod: Pod, node: str, message: str) -> Draft:
+    event = PodEvictionRequested(
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        node=node,
+        initiator=INITIATOR,
+        reason="ResourcesOutdated",
+        message=message,
+        give_up_after_seconds=SETTLED_SECONDS,
+    )
+    ref = AggregateRef("eviction", uid)
+    return Draft(ref, event, view.state.last_seq(ref))
+
+
+def resized_containers(pod: Pod, wanted: Wanted, state: RecommendationState) -> list[ResizedContainer]:
+    """The containers of a running pod whose resources differ from the recommended ones, with those they shall have."""
+    recommended = {container.name: container for container in state.containers}
+    found: list[ResizedContainer] = []
+    for container in pod.spec.containers:
+        recommendation, policy = recommended.get(container.name), policy_of(wanted.policies, container.name)
+        if recommendation is None or policy.is_off:
+            continue
+        resources = {"requests": container.resources.requests, "limits": container.resources.limits}
+        document: dict[str, Any] = {"resources": resources}
+        if _set_resources(document, recommendation, policy, whole_cores=False):
+            new: dict[str, dict[str, str]] = document["resources"]
+            amounts = ({n: str(v) for n, v in new.get(of, {}).items() if n in _RESIZABLE} for of in resources)
+            requests, limits = amounts
+            found.append(ResizedContainer(name=container.name, requests=requests, limits=limits))
+    return found
 
 
 def why_replace(spec: PodSpecState, wanted: Wanted, state: RecommendationState, now: datetime) -> str | None:

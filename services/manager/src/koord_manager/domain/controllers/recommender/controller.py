@@ -1,4 +1,4 @@
-"""Compute every Recommendation once a minute, and replace one outdated pod at a time.
+"""Compute every Recommendation once a minute, and resize or replace one outdated pod at a time.
 
 Source:
     manager spec, 15.6, 15.7
@@ -28,8 +28,9 @@ class RecommenderController:
     A run matches a part of the pods in each cycle, so that a large cluster does not block other tasks.
     """
 
-    def __init__(self, book: RecommenderBook | None = None) -> None:
+    def __init__(self, book: RecommenderBook | None = None, *, can_resize: bool = False) -> None:
         self.book = book or RecommenderBook()
+        self.can_resize = can_resize  # Whether a gateway asks an API server to resize pods in place
         self.loading = False  # Whether past reports are still being read after a start; until then no pod is replaced
         self._last: datetime | None = None
         self._waiting: list[str] = []
@@ -42,8 +43,8 @@ class RecommenderController:
     def drafts(self, view: ManagerView, now: datetime) -> list[Draft]:
         """Continue the run, and return its facts when it is complete; otherwise return an empty list.
 
-        The facts are new statuses of Recommendations and eviction requests for outdated pods. If a Recommendation
-        cannot be computed, its status stays.
+        The facts are new statuses of Recommendations, and requests to resize or to evict outdated pods. If a
+        Recommendation cannot be computed, its status stays.
         """
         if not self.is_due(now):
             return []
@@ -80,6 +81,7 @@ class RecommenderController:
                     queue.forget(REPLACEMENT, id_)
                     continue
                 state = states.get(wanted.id)
-                decide = partial(replacement_drafts, view, wanted, live.get(wanted.id, []), now, state)
+                pods = live.get(wanted.id, [])
+                decide = partial(replacement_drafts, view, wanted, pods, now, state, can_resize=self.can_resize)
                 drafts += queue.attempt(REPLACEMENT, id_, decide) or ()
         return drafts
