@@ -156,10 +156,8 @@ def assemble(
         recommender=RecommenderController(RecommenderBook(recommender_settings(settings)), can_resize=api is not None),
     )
     book = controllers.recommender.book
-    tells_usage = options.recommended_usage
-    view.recommend_with(
-        lambda pod, namespace: apply_to_new_pod(view, book.targets, pod, namespace, tells_usage=tells_usage)
-    )
+    apply = partial(apply_to_new_pod, view, book.targets)
+    view.recommend_with(partial(apply, tells_usage=options.recommended_usage, boosts=options.startup_boost))
 
     async def observe() -> None:
         await runner.caught_up()

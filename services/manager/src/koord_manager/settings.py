@@ -170,6 +170,11 @@ class ManagerSettings(KubernetesSettings):
         False,
         description="Annotate new pods with their expected usage for the scheduler (its recommendedEstimator).",
     )
+    startup_boost: bool = Field(
+        False,
+        description="Raise the CPU of new pods while they start, as the policies of Recommendations say. It needs "
+        "--gateway, because the CPU is taken back in place.",
+    )
     recommender_settings: TextList = Field(
         (), description="Settings of the recommender that differ from their defaults, NAME=NUMBER."
     )
@@ -233,6 +238,7 @@ def admission_options(settings: ManagerSettings) -> Options:
         gates=dict(settings.feature_gates.values),
         check_strategy_names=settings.node_strategy_name_need_check,
         recommended_usage=settings.recommended_usage,
+        startup_boost=settings.startup_boost and settings.gateway,
         binding=BindingPolicy(
             user_names=settings.binding_admission_user_name,
             dry_run=settings.binding_admission_dry_run,

@@ -381,6 +381,17 @@ def test_exclusive_cpus_are_rounded_up_to_whole_cores() -> None:
     assert resources["requests"]["cpu"] == "1000m"
 
 
+@pytest.mark.parametrize(("qos", "boosts", "factor"), [("LS", True, 3), ("LS", False, 1), ("LSR", True, None)])
+def test_a_new_pod_is_boosted_on_top_of_what_is_recommended(qos: str, boosts: bool, factor: int | None) -> None:
+    cluster = confident("Initial", policy='{"app": {"startupBoost": {"cpu": {"factor": 3}}}}')
+    new = pod(owner="rs", qos=qos)
+    assert apply_to_new_pod(cluster.view, Targets(), new, "default", boosts=boosts) == "web"
+    target = cluster.state.containers[0].target.cpu_milli
+    expected = f"{factor * target}m" if factor else "1000m"
+    assert new["spec"]["containers"][0]["resources"]["requests"]["cpu"] == expected
+    assert ("analysis.koordinator.sh/startup-boost" in new["metadata"].get("annotations", {})) == (factor == 3)
+
+
 @pytest.mark.parametrize("mode", ["", "Off"])
 def test_in_mode_off_nothing_is_applied(mode: str) -> None:
     step, resources = created(confident(mode), pod(owner="rs"))

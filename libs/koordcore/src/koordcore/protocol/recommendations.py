@@ -15,11 +15,13 @@ from koordcore.protocol import lenient_json
 from koordcore.protocol.objects import KubeStruct, LabelSelector, ObjectMeta, OwnerReference, Pod, Quantities
 from koordcore.protocol.selectors import Selector, compile_selector
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import parse_milli
 from koordcore.values.resources import parse_amounts
 
 PLURAL: Final = "recommendations"
 UPDATE_MODE: Final = "analysis.koordinator.sh/update-mode"
 RESOURCE_POLICY: Final = "analysis.koordinator.sh/resource-policy"
+STARTUP_BOOST: Final = "analysis.koordinator.sh/startup-boost"
 BOUNDS: Final = "analysis.koordinator.sh/bounds"
 EVERY_CONTAINER: Final = "*"
 
@@ -75,6 +77,34 @@ class Recommendation(KubeStruct):
     spec: RecommendationSpec = msgspec.field(default_factory=RecommendationSpec)
 
 
+class BoostType(StrEnum):
+    """How a start-up boost is written: as a factor, or as an amount that is added."""
+
+    FACTOR = "Factor"
+    QUANTITY = "Quantity"
+
+
+class CpuBoost(KubeStruct):
+    """More CPU for a container until its pod has been ready for `duration_seconds`."""
+
+    type: str = BoostType.FACTOR
+    factor: int = 1  # Times the request; with type Factor
+    quantity: str = "0"  # What is added to the request; with type Quantity
+    duration_seconds: int = 0
+
+    def of(self, milli: int) -> int:
+        """Return the raised request for one of so many milli-cores.
+
+        Raises:
+            InvalidInput: The quantity is invalid.
+        """
+        return milli * self.factor if self.type == BoostType.FACTOR else milli + parse_milli(self.quantity)
+
+
+class StartupBoost(KubeStruct):
+    cpu: CpuBoost | None = None
+
+
 class ContainerPolicy(KubeStruct):
     """Limits of a Recommendation for one container, from its annotation `analysis.koordinator.sh/resource-policy`."""
 
@@ -82,6 +112,7 @@ class ContainerPolicy(KubeStruct):
     min_allowed: Quantities = {}  # Smallest amounts that may be recommended
     max_allowed: Quantities = {}  # Largest amounts that may be recommended
     controlled_values: str = ControlledValues.REQUESTS_AND_LIMITS  # "RequestsAndLimits" or "RequestsOnly"
+    startup_boost: StartupBoost | None = None  # More CPU while the pod starts; None for none
 
     @property
     def is_off(self) -> bool:
@@ -187,11 +218,26 @@ def resource_policies(annotations: Mapping[str, str]) -> dict[str, ContainerPoli
             if policy.controlled_values not in tuple(ControlledValues):
                 rule = f"one of {', '.join(ControlledValues)}"
                 raise InvalidInput(rule, policy.controlled_values, f"{name}.controlledValues")
+            _check_boost(policy.startup_boost, name)
             for amounts in (policy.min_allowed, policy.max_allowed):
                 parse_amounts(amounts)
     except InvalidInput as error:
         raise error.at(path) from error
     return policies
+
+
+def _check_boost(boost: StartupBoost | None, name: str) -> None:
+    cpu, path = boost.cpu if boost else None, f"{name}.startupBoost.cpu"
+    if cpu is None:
+        return
+    if cpu.type not in tuple(BoostType):
+        raise InvalidInput(f"one of {', '.join(BoostType)}", cpu.type, f"{path}.type")
+    if cpu.type == BoostType.FACTOR and cpu.factor < 1:
+        raise InvalidInput("at least 1", cpu.factor, f"{path}.factor")
+    if parse_milli(cpu.quantity) < 0:
+        raise InvalidInput("not negative", cpu.quantity, f"{path}.quantity")
+    if cpu.duration_seconds < 0:
+        raise InvalidInput("not negative", cpu.duration_seconds, f"{path}.durationSeconds")
 
 
 def policy_of(policies: Mapping[str, ContainerPolicy], container: str) -> ContainerPolicy:

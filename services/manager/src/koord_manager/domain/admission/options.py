@@ -80,6 +80,7 @@ class Options:
     # Gate -> whether it is on. A gate that is missing has its default.
     gates: Mapping[str, bool] = field(default_factory=dict[str, bool])
     check_strategy_names: bool = False  # Whether names of node strategies are checked (--node-strategy-name-need-check)
+    startup_boost: bool = False  # Whether policies of Recommendations raise the CPU of new pods (--startup-boost)
     recommended_usage: bool = False  # Whether new pods get the annotation `recommended-usage` (--recommended-usage)
     binding: BindingPolicy = field(default_factory=BindingPolicy)  # Rules about the users who may bind pods
 
@@ -95,6 +96,7 @@ class Options:
 
 _CHECKS_NAMES: Final = "node-strategy-name-need-check"
 _RECOMMENDED_USAGE: Final = "recommended-usage"
+_STARTUP_BOOST: Final = "startup-boost"
 
 
 def changed_settings(options: Options) -> list[str]:
@@ -103,7 +105,11 @@ def changed_settings(options: Options) -> list[str]:
     A decision of admission records them, so that it can be repeated (`options_from`).
     """
     gates = {gate: is_on for gate, is_on in options.gates.items() if is_on != GATE_DEFAULTS.get(gate, is_on)}
-    flags = {_CHECKS_NAMES: options.check_strategy_names, _RECOMMENDED_USAGE: options.recommended_usage}
+    flags = {
+        _CHECKS_NAMES: options.check_strategy_names,
+        _RECOMMENDED_USAGE: options.recommended_usage,
+        _STARTUP_BOOST: options.startup_boost,
+    }
     settings_by_name = {**gates, **{flag: is_on for flag, is_on in flags.items() if is_on}}
     return [f"{name}={str(is_on).lower()}" for name, is_on in sorted(settings_by_name.items())]
 
@@ -115,6 +121,7 @@ def options_from(settings: Iterable[str]) -> Options:
         gates={name: is_on for name, is_on in settings_by_name.items() if name in GATE_DEFAULTS},
         check_strategy_names=settings_by_name.get(_CHECKS_NAMES, False),
         recommended_usage=settings_by_name.get(_RECOMMENDED_USAGE, False),
+        startup_boost=settings_by_name.get(_STARTUP_BOOST, False),
     )
 
 

@@ -182,5 +182,12 @@ class AdmissionDecisions:
         return AdmissionFate(*case[:6], self.view.state.position, recorded, rerun, differing)
 
     def _recommend(self, pod: JsonObject, namespace: str) -> str | None:
-        tells_usage = self._options.recommended_usage
-        return apply_to_new_pod(self.view, self._targets, pod, namespace, tells_usage=tells_usage)
+        options = self._options
+        return apply_to_new_pod(
+            self.view,
+            self._targets,
+            pod,
+            namespace,
+            tells_usage=options.recommended_usage,
+            boosts=options.startup_boost,
+        )

@@ -30,9 +30,18 @@ from koord_manager.domain.controllers.recommender.decide import is_confident
 from koord_manager.domain.controllers.recommender.in_place import (
     EXCLUSIVE,
     INITIATOR,
+    Progress,
     progress_of,
     resize_draft,
     why_not_in_place,
+)
+from koord_manager.domain.controllers.recommender.startup_boost import (
+    Boosted,
+    boost,
+    boost_annotation,
+    boost_is_over,
+    boosted_containers,
+    without_boost,
 )
 from koord_manager.domain.controllers.recommender.targets import Targets, Wanted
 
@@ -45,18 +54,26 @@ LEAST_LIVE: Final = 2
 SETTLED_SECONDS: Final = 12 * 3600
 DRIFT: Final = 0.1
 NOT_IN_PLACE: Final = "; not in place: "
+BOOST_OVER: Final = "the pod has started"
 RESIZED: Final = "the kubelet does not carry out its resize"
 
 
 def apply_to_new_pod(
-    view: ManagerView, targets: Targets, document: dict[str, Any], namespace: str, *, tells_usage: bool = False
+    view: ManagerView,
+    targets: Targets,
+    document: dict[str, Any],
+    namespace: str,
+    *,
+    tells_usage: bool = False,
+    boosts: bool = False,
 ) -> str | None:
     """Set the requests of a new pod to the recommended ones, in place, if the mode of its Recommendation permits it.
 
     Of several Recommendations that select the pod, the oldest whose mode is not Off applies. Only a prod pod is
     changed, and only by a Recommendation with at least a day of history. A request stays within its limit, unless the
     policy of the container also controls limits. Pods of the QoS classes LSE and LSR get whole cores. `tells_usage`
-    adds the annotation `recommended-usage` for the scheduler, in every mode.
+    adds the annotation `recommended-usage` for the scheduler, in every mode. `boosts` raises the CPU of containers
+    whose policy has a start-up boost.
 
     Return the name of the Recommendation that changed the pod, or None if nothing changed.
     """
@@ -71,7 +88,7 @@ def apply_to_new_pod(
         return None  # what is wrong with the pod is for the validators to say
     told = _tell_usage(view, matching, document) if tells_usage else None
     wanted = next((wanted for wanted in matching if wanted.mode is not UpdateMode.OFF), None)
-    return _set_requests(view, wanted, pod, document) or told
+    return _set_requests(view, wanted, pod, document, boosts=boosts) or told
 
 
 def _tell_usage(view: ManagerView, matching: Sequence[Wanted], document: dict[str, Any]) -> str | None:
@@ -99,19 +116,28 @@ def _tell_usage(view: ManagerView, matching: Sequence[Wanted], document: dict[st
     return None
 
 
-def _set_requests(view: ManagerView, wanted: Wanted | None, pod: Pod, document: dict[str, Any]) -> str | None:
+def _set_requests(
+    view: ManagerView, wanted: Wanted | None, pod: Pod, document: dict[str, Any], *, boosts: bool
+) -> str | None:
     state = view.state.of_kind(RecommendationState).get(wanted.id) if wanted else None
     if wanted is None or state is None or not is_confident(state):
         return None
     recommended = {container.name: container for container in state.containers}
     containers: list[dict[str, Any]] = document["spec"].get("containers") or []
-    changed = False
+    changed, is_exclusive = False, qos(pod) in EXCLUSIVE
+    boosted: dict[str, Boosted] = {}
     for container in containers:
         recommendation = recommended.get(container.get("name", ""))
         policy = policy_of(wanted.policies, container.get("name", ""))
         if recommendation is not None and not policy.is_off:
-            changed |= _set_resources(container, recommendation, policy, whole_cores=qos(pod) in EXCLUSIVE)
-    return wanted.name if changed else None
+            changed |= _set_resources(container, recommendation, policy, whole_cores=is_exclusive)
+            raised = boost(container, policy) if boosts and not is_exclusive else None
+            if raised is not None:
+                boosted[container["name"]] = raised
+    if boosted:
+        metadata: dict[str, Any] = document.setdefault("metadata", {})
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), **boost_annotation(boosted)}
+    return wanted.name if changed or boosted else None
 
 
 def _set_resources(
@@ -167,25 +193,39 @@ def replacement_drafts(
     changed now.
 
     The mode of the Recommendation must be Recreate, Auto or InPlaceOrRecreate, and its status needs a day of history.
-    One pod is changed at a time. To evict one, there must be at least two live pods, and all of them must have a node.
+    One pod is changed at a time, but the boosts of all pods that have started end at once. To evict one, there must be
+    at least two live pods, and all of them must have a node.
     The eviction respects disruption budgets.
 
     Args:
         can_resize: Whether a gateway asks an API server to resize pods. Otherwise InPlaceOrRecreate is Recreate.
     """
+    boosted = {uid: found for uid, spec in pods if (found := boosted_containers(spec.object))}
+    if boosted and can_resize and wanted.mode is not UpdateMode.OFF:
+        over = [
+            resize_draft(uid, spec, without_boost(boosted[uid]), BOOST_OVER)
+            for uid, spec in pods
+            if uid in boosted
+            and boost_is_over(spec.object, boosted[uid], wanted.policies, now)
+            and progress_of(spec, now) == Progress()
+        ]
+        if over:
+            return over
     if wanted.mode not in REPLACING or state is None or not is_confident(state):
         return []
     evictions, places = view.state.of_kind(EvictionState), view.state.of_kind(PodState)
     if any(uid in evictions for uid, _ in pods):
         return []
     in_place = can_resize and wanted.mode is UpdateMode.IN_PLACE_OR_RECREATE
-    progress = {uid: progress_of(spec, now) for uid, spec in pods} if in_place else {}
+    progress = {uid: progress_of(spec, now) for uid, spec in pods if uid not in boosted} if in_place else {}
     if any(each.is_waiting for each in progress.values()):
         return []
     live = [(uid, spec, place) for uid, spec in pods if (place := places.get(uid)) is not None and place.node]
     may_evict = len(live) == len(pods) and len(live) >= LEAST_LIVE
     # else the last successor is not placed yet, or there is nobody to take over
     for uid, spec, place in live:
+        if uid in boosted:
+            continue  # its requests are those of its start
         reason, obstacle = why_replace(spec, wanted, state, now), ""
         if in_place:
             obstacle = progress[uid].failure
