@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from koordctl.demo import real_container
 from koordctl.demo.real_container import RealContainer, create_pod_cgroup, values_of_line
-from koordctl.stack.containers import LONGEST_SOCKET, unusable
+from koordctl.stack.containers import LONGEST_SOCKET, image_architecture, unusable
 
 
 def test_values_of_a_line_leave_out_empty_ones_and_match_whole_names() -> None:
@@ -43,3 +43,7 @@ def test_the_root_of_all_pods_is_created_again_if_another_demo_removes_it(
     create_pod_cgroup("kubepods/podx")
     assert removed == [tmp_path / "kubepods"]
     assert (tmp_path / "kubepods" / "podx").is_dir()
+
+
+def test_images_have_the_architecture_of_their_machine() -> None:
+    assert [image_architecture(each) for each in ("x86_64", "aarch64", "riscv64")] == ["amd64", "arm64", "riscv64"]

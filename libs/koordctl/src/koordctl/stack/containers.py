@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import os
+import platform
 import shutil
 import subprocess
 import tarfile
@@ -85,6 +86,11 @@ def import_image(folder: Path) -> None:
     subprocess.run([*words, str(archive)], check=True, capture_output=True, timeout=IMPORT_SECONDS)
 
 
+def image_architecture(machine: str) -> str:
+    """The name that images have for the architecture of a machine, such as `arm64` for `aarch64`."""
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+
+
 def image_archive() -> bytes:
     """A Docker archive with busybox, from which containers are created. Their default command sleeps."""
     layer = io.BytesIO()
@@ -104,7 +110,7 @@ def image_archive() -> bytes:
     content = layer.getvalue()
     config = json.dumps(
         {
-            "architecture": "amd64",
+            "architecture": image_architecture(platform.machine()),
             "os": "linux",
             "config": {"Cmd": ["/bin/sleep", "1000000"], "Env": ["PATH=/bin"]},
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(content).hexdigest()}"]},
