@@ -4,16 +4,24 @@ from dataclasses import replace
 from typing import Any
 
 from koord_agent.domain.metrics.metric_kinds import Kind
+from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.metrics.series import Sample, SeriesStore
+from koord_agent.domain.node.desired import view_of
 from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json, agent_pod_of_ledger
 from koord_agent.domain.node.policies import CollectPolicy
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.reporting.oom_kills import OOM_CONTROL, OomKills, oom_kill_count
 from koord_agent.domain.reporting.report import node_report, usage_reported
+from koord_agent.settings import AgentSettings
+from koord_agent.shell.node.measure import Measurement
+from koord_agent.shell.node.node_agent import NodeAgent
+from koord_agent.shell.node.pods import PodControl
 from koord_agent.simulator.host import SimulatedFleet, starts_after
 from koord_agent.simulator.nodes import SimulatedNode
 from koordcore.events.node_ledger import PodOnNode
+from koordcore.events.nodestate import ContainersOomKilled
 from koordcore.events.observation import Usage
+from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
 
 AT_MS = 1_784_894_400_000
@@ -128,6 +136,48 @@ def test_pod_whose_containers_are_unknown_has_the_kills_of_its_own_cgroup() -> N
     (fact,) = kills.look([bare], {"u": 2}, AT_MS)
     assert [(kill.name, kill.container, kill.kills) for kill in fact.kills] == [("u", "", 1)]
     assert kills.last() == {"u": {"": AT}}
+
+
+def test_kills_before_the_containers_of_a_pod_were_known_are_no_facts() -> None:
+    """After a start, the kubelet may list its pods later than the first look."""
+    kills, listed = OomKills(), pod(ended=oom())
+    unknown = agent_pod_of_ledger(on_node("u"))
+    assert kills.look([], {}, AT_MS + 10_000) == ()
+    assert kills.look([unknown], {}, AT_MS + 20_000) == ()
+    assert kills.look([listed], {"containerd://2": 5}, AT_MS + 30_000) == ()
+    assert kills.last() == {"u": {"main": AT}}
+    (fact,) = kills.look([listed], {"containerd://2": 6}, AT_MS + 40_000)
+    assert [kill.kills for kill in fact.kills] == [1]
+    restarted = pod(container_id="containerd://3", ended=oom())
+    (fact,) = kills.look([restarted], {"containerd://3": 1}, AT_MS + 50_000)
+    assert [kill.kills for kill in fact.kills] == [1], "the container has begun since the last look"
+
+
+def test_agent_publishes_kills_and_reports_the_last_one() -> None:
+    fleet = SimulatedFleet([SimulatedNode(name="n", cpu_milli=4_000, memory_bytes=8 << 30)])
+    agent = NodeAgent(
+        "n",
+        fleet.host("n"),
+        Measurement(monitor=NodeMonitor(collect_interval_ms=1_000)),
+        interval_ms=1_000,
+        settings=AgentSettings.model_validate({}),
+        pods=PodControl(runner=fleet.host("n")),
+    )
+    amounts = {"memory": 64 << 20}
+    greedy = on_node("u", requests=amounts, limits=amounts, usage_profile='{"profile": "constant", "memory": 2.0}')
+    capacity = {"cpu": 4_000, "memory": 8 << 30}
+    view = view_of(DesiredNode(node="n", capacity=capacity, allocatable=capacity))
+    agent.desired = replace(view, pods={"u": agent_pod_of_ledger(greedy)})
+    facts: list[ContainersOomKilled] = []
+    for second in range(1, 41):
+        fleet.advance(float(second))
+        cycle = agent.run_cycle(AT_MS + second * 1_000)
+        facts += [fact for fact in cycle.facts if isinstance(fact, ContainersOomKilled)]
+    assert [(kill.uid, kill.limit_bytes) for fact in facts for kill in fact.kills] == [("u", 64 << 20)] * len(facts)
+    assert len(facts) == 2, "restarts after 10 and 30 s"
+    report = agent.report(AT_MS + 40_000, lambda ms: str(ms))
+    assert report is not None
+    assert [each.oom_killed_at for each in report.pods] == [facts[-1].kills[0].at]
 
 
 def test_simulated_pod_above_its_limit_is_killed_at_each_restart() -> None:

@@ -38,7 +38,10 @@ class OomKills:
     """Id of a container -> time of the last kill that its counter showed, in milliseconds."""
     _last_ms: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
     """UID of a pod -> name of a container -> time of its last kill, in milliseconds."""
-    _has_looked: bool = False
+    _followed: frozenset[str] = frozenset()
+    """UIDs of the pods whose containers were known at the last look: what is new in them has begun since."""
+    _since_ms: int | None = None
+    """Time of the first look, in milliseconds."""
 
     def look(self, pods: Iterable[AgentPod], counts: Mapping[str, int], now_ms: int) -> tuple[ContainersOomKilled, ...]:
         """Return the fact about kills since the last look.
@@ -47,19 +50,26 @@ class OomKills:
 
         What happened before the first look is in `last`, and in no fact: the agent before may have told it.
         """
+        if self._since_ms is None:
+            self._since_ms = now_ms
         kills: list[OomKill] = []
         present: set[str] = set()
+        followed: set[str] = set()
         for pod in sorted(pods, key=lambda pod: (pod.namespace, pod.name, pod.uid)):
-            unknown = AgentContainer(name="", container_id=pod.uid, limits=pod.limits)
-            for container in (*pod.containers, *pod.ephemeral) or (unknown,):
+            containers: Iterable[AgentContainer] = (*pod.containers, *pod.ephemeral)
+            if containers:
+                followed.add(pod.uid)
+            elif pod.uid in counts:
+                containers = (AgentContainer(name="", container_id=pod.uid, limits=pod.limits),)
+            for container in containers:
                 present.add(container.container_id)
                 found = self._new_kill(pod, container, counts.get(container.container_id), now_ms)
                 if found is not None:
                     kills.append(found)
         self._counts = {identity: count for identity, count in self._counts.items() if identity in present}
         self._counted = {identity: at for identity, at in self._counted.items() if identity in present}
-        is_first, self._has_looked = not self._has_looked, True
-        return () if is_first or not kills else (ContainersOomKilled(kills=kills),)
+        self._followed = frozenset(followed)
+        return (ContainersOomKilled(kills=kills),) if kills else ()
 
     def last(self) -> dict[str, dict[str, str]]:
         """UID of a pod -> name of a container, "" if unknown -> RFC 3339 time of its last kill.
@@ -77,18 +87,20 @@ class OomKills:
         identity, of_pod = container.container_id, self._last_ms.get(pod.uid, {})
         at_ms, number = None, 0
         if identity and count is not None:
-            before = self._counts.get(identity, 0 if self._has_looked else count)
+            before = self._counts.get(identity, 0 if pod.uid in self._followed else count)
             self._counts[identity] = count
             if count > before:
                 at_ms, number = now_ms, count - before
                 self._counted[identity] = now_ms
         end = container.oom_end
         if end is not None and end.container_id not in self._counted and end.at_ms > of_pod.get(container.name, -1):
-            at_ms, number = max(at_ms or 0, end.at_ms), number + 1
+            at_ms, number = max(at_ms or 0, end.at_ms), number + (end.at_ms >= (self._since_ms or 0))
         if at_ms is None:
             return None
         if container.is_sidecar or not container.is_init:
             self._last_ms.setdefault(pod.uid, {})[container.name] = at_ms
+        if not number:
+            return None
         return OomKill(
             uid=pod.uid,
             namespace=pod.namespace,

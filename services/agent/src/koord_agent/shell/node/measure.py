@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from koordcore.events.envelope import Event
 from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.config.sections import MemoryCollectPolicy
+from koordcore.protocol.pod_resources import MEMORY
+from koordcore.protocol.resource_names import BATCH_MEMORY
 from koordcore.values.cpuset import EMPTY
 from koordcore.values.invalid import InvalidInput
 
@@ -187,10 +189,12 @@ class NodeMeasuring:
         self._oom_looked_ms = now_ms
         known, counts = tuple(pods), dict[str, int]()
         for pod in known:
-            of_pod = self._host.layout.pod_directory(pod.kube_qos, pod.cgroup_uid)
-            for identity, directory in (
-                container_directories(self._host, pod) if pod.containers else [(pod.uid, of_pod)]
-            ):
+            places: Iterable[tuple[str, str]] = ()
+            if pod.containers:
+                places = container_directories(self._host, pod)
+            elif MEMORY in pod.limits or BATCH_MEMORY in pod.limits:
+                places = ((pod.uid, self._host.layout.pod_directory(pod.kube_qos, pod.cgroup_uid)),)
+            for identity, directory in places:
                 count = oom_kill_count(self._host.read(CgroupFile(directory, OOM_CONTROL)))
                 if count is not None:
                     counts[identity] = count

@@ -197,14 +197,17 @@ class RecommenderBook:
         is_measured = memory > 0 or not usage.oom_killed_at
         if is_measured and model.add_cpu(instance, cores, at, requested_cores=_requested(container, "cpu") / 1000):
             self.samples += 1
-        if memory:  # a container that runs uses some, so 0 is no sample
-            model.add_memory(instance, float(memory), at)
+        state = model.instances.setdefault(instance, InstanceState())
+        is_first = state.last_memory_at is None  # a kill before it must come first, or its day is over
+        if memory and not (is_first and usage.oom_killed_at):
+            model.add_memory(instance, float(memory), at)  # a container that runs uses some, so 0 is no sample
         if usage.oom_killed_at:
             killed_at = datetime.fromisoformat(usage.oom_killed_at).timestamp()
-            state = model.instances.setdefault(instance, InstanceState())
             if state.oom_at is None or killed_at > state.oom_at:
                 state.oom_at = killed_at
                 model.add_oom(instance, killed_at, requested_bytes=float(_requested(container, "memory")))
+            if memory and is_first:
+                model.add_memory(instance, float(memory), at)
 
 
 def container_usages(pod: Pod, sample: PodUsage) -> Iterator[tuple[Container, ContainerUsage]]:
