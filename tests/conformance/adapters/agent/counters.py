@@ -66,8 +66,10 @@ def usage_from_counters(given: dict[str, Json]) -> dict[str, Json]:
         case "system":
             return _system(given)
         case "numa_system":
-            cpu = numa_usage.numa_system_cpu_cores(given["system_cpu"], given["node_numa_cpu"])
-            memory = numa_usage.numa_system_memory_bytes(given["node_numa_memory"], given["pods_numa_memory"])
+            cpu = numa_usage.numa_system_cpu_cores(given.get("system_cpu") or 0.0, given.get("node_numa_cpu") or {})
+            memory = numa_usage.numa_system_memory_bytes(
+                given.get("node_numa_memory") or {}, given.get("pods_numa_memory") or {}
+            )
             return {"cpu_cores": cpu, "memory_bytes": memory}
         case "numa_stat":
             pages = unless_malformed(lambda: numa_usage.parse_numa_stat(given["content"], given["cgroup_version"]))

@@ -91,8 +91,8 @@ def cycles_per_instruction(given: dict[str, Json]) -> dict[str, Json]:
                 cpi.CpuCounters(
                     cycles=one.get("cycles"),
                     instructions=one.get("instructions"),
-                    time_enabled_ns=one["time_enabled"],
-                    time_running_ns=one["time_running"],
+                    time_enabled_ns=one.get("time_enabled") or 0,
+                    time_running_ns=one.get("time_running") or 0,
                 )
                 for one in given["per_cpu"]
             )
@@ -113,7 +113,8 @@ def cycles_per_instruction(given: dict[str, Json]) -> dict[str, Json]:
                 "outlier": [cpi.is_outlier(value, cores, threshold) for value, cores in given["samples"]],
             }
         case "anomaly":
-            return {"anomalous": cpi.is_anomalous(given["outlier_times_s"], given["now_s"])}
+            times = [at for at in given["outlier_times_s"] if at is not None]
+            return {"anomalous": cpi.is_anomalous(times, given["now_s"])}
         case "antagonist":
             return _antagonist(given)
         case other:
@@ -122,7 +123,8 @@ def cycles_per_instruction(given: dict[str, Json]) -> dict[str, Json]:
 
 def _antagonist(given: dict[str, Json]) -> dict[str, Json]:
     suspects = [
-        cpi.Suspect(name=one["name"], priority_class=one["class"], usage=one["usage"]) for one in given["suspects"]
+        cpi.Suspect(name=one["name"], priority_class=one.get("class", ""), usage=one.get("usage") or [])
+        for one in given["suspects"]
     ]
     found = {one.name: cpi.correlation(given["threshold"], given["victim_cpi"], one.usage) for one in suspects}
     cap = cpi.choose_antagonist(suspects, found)

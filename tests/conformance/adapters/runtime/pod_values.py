@@ -48,7 +48,7 @@ def batchresource_hook(given: dict[str, Json]) -> dict[str, Json]:
     if given["labels"].get(QOS_CLASS) != QosClass.BE:
         return nothing
     pod = agent_pod_from_json({"metadata": {}, **given["pod"]}) if "pod" in given else None
-    found = batch_pod(pod, given["annotations"])
+    found = batch_pod(pod, given.get("annotations") or {})
     ratio = normalization_ratio(given.get("node_annotations", {}))
     by_quota = is_suppressed_by_quota(given.get("resource_threshold", {}))
     if found is None:
