@@ -219,7 +219,7 @@ def test_pod_bound_before_its_pod_group_was_known_satisfies_the_group() -> None:
 
 
 @pytest.mark.parametrize("groups", ['["ns/g"]', '["ns/g", "ns/h"]'], ids=["alone", "with another gang"])
-def test_group_without_members_is_not_satisfied_any_more(groups: str) -> None:
+def test_group_without_members_stays_satisfied_while_a_pod_group_defines_it(groups: str) -> None:
     cache = cache_of("a", "b", groups=groups)
     if "ns/h" in groups:
         cache.pod_group_seen(pod_group("h", groups=groups))
@@ -229,9 +229,24 @@ def test_group_without_members_is_not_satisfied_any_more(groups: str) -> None:
     cache.pod_deleted("a")
     assert gang.group.once_satisfied
     cache.pod_deleted("b")
-    assert not gang.group.once_satisfied
+    assert gang.group.once_satisfied
     cache.pod_seen("c", member("c"))
-    assert reason(cache.pre_enqueue("c")) is Reason.NOT_ENOUGH_CHILDREN
+    assert cache.pre_enqueue("c") is None
+    cache.pod_group_deleted("ns/g")
+    cache.pod_group_deleted("ns/h")
+    cache.pod_group_seen(pod_group(groups=groups))
+    assert reason(cache.pre_enqueue("c")) in (Reason.NOT_ENOUGH_CHILDREN, Reason.MEMBER_GANG_MISSING)
+
+
+def test_member_bound_before_the_pod_group_was_known_satisfies_it_also_after_it_is_gone() -> None:
+    cache = GangCache()
+    cache.pod_seen("a", member("a", node="n"))
+    cache.pod_seen("b", member("b"))
+    cache.pod_deleted("a")
+    cache.pod_group_seen(pod_group(groups='["ns/g", "ns/h"]'))
+    group = cache.roster.gangs["ns/g"].group
+    assert group is not None
+    assert (group.id, group.once_satisfied) == ("ns/g,ns/h", True)
 
 
 def test_changed_groups_annotation_moves_the_gang_to_the_other_group() -> None:

@@ -3,7 +3,10 @@
 import json
 
 from koord_scheduler.domain.cluster.record import Phase
+from koord_scheduler.domain.framework.topology_hints import TopologyPolicy, admitted
+from koord_scheduler.domain.plugins.numa.hinting import Strategy, zone_hints
 from koord_scheduler.domain.plugins.numa.plugin import NodeNUMAResource
+from koord_scheduler.domain.plugins.numa.zones import NodeZones, Shortage, allocate
 from koordcore.events.explanations import PodUnschedulable
 from koordcore.protocol import keys
 from koordcore.values.allocation import NOTHING, Allocation
@@ -203,3 +206,15 @@ def test_a_pod_that_another_scheduler_bound_keeps_its_cores() -> None:
     scheduler.run()
     placed = [uid for uid in ("p", "q", "r") if scheduler.state.pods[uid].node]
     assert sorted(allocation_of(scheduler, uid).cpuset for uid in placed) == ["12-15", "8-11"]
+
+
+def test_best_effort_admits_all_zones_when_nothing_is_large_enough_and_the_allocation_says_what_is_short() -> None:
+    amounts = {"cpu": 52_000, "memory": 128 << 30}
+    zones = NodeZones(layout=None, allocatable={0: amounts, 1: amounts})
+    requests = {"cpu": 120_000, "memory": 8 << 30}
+    strategy = Strategy(most_allocated=False, weights=(("cpu", 1), ("memory", 1)))
+    hints = zone_hints(zones, requests, None, TopologyPolicy.BEST_EFFORT, strategy)
+    assert hints == {"cpu": [], "memory": []}
+    admission = admitted(TopologyPolicy.BEST_EFFORT, zones.zones, [hints])
+    assert (admission.is_admitted, admission.zones, admission.preferred) == (True, zones.zones, False)
+    assert allocate(zones, requests, None, zones.zones) == Shortage(("Insufficient NUMA cpu",))

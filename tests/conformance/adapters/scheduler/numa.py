@@ -210,7 +210,9 @@ def _pod(pod: Json) -> tuple[Amounts, Binding | None]:
     return requests, Binding(requests.get(CPU, 0) // 1000, policy, pod.get("required", False), exclusive)
 
 
-def _allocation(found: Allocated) -> Json:
+def _allocated(found: Allocated | Shortage) -> Json:
+    if isinstance(found, Shortage):
+        return {"error": True, "reasons": list(found.reasons)}
     return {
         "cpuset": mask_text(found.cpus),
         "numa_resources": {str(zone): format_resources(_quantities(amounts)) for zone, amounts in found.zones.items()},
@@ -227,8 +229,7 @@ def numa_allocate(case: Json) -> Json:
     node, _ = _node(case["node"])
     requests, binding = _pod(case["pod"])
     affinity = case.get("affinity")
-    found = allocate(node, requests, binding, None if affinity is None else zones_of(affinity))
-    return {"error": True, "reasons": list(found.reasons)} if isinstance(found, Shortage) else _allocation(found)
+    return _allocated(allocate(node, requests, binding, None if affinity is None else zones_of(affinity)))
 
 
 def _statuses(node: NodeZones, cpusets: Mapping[str, int]) -> dict[int, ZoneStatus]:
@@ -264,11 +265,9 @@ def numa_admit(case: Json) -> Json:
     }
     if not decision.is_admitted:
         return answer
-    found = allocate(node, requests, binding, decision.zones)
-    if isinstance(found, Shortage):
-        return {**answer, "admit": False}
+    # Admission and allocation are two answers: BestEffort always admits, and the allocation may still fail the node.
     return {
         **answer,
         "affinity": None if decision.zones is None else ids_of(decision.zones),
-        "allocation": _allocation(found),
+        "allocation": _allocated(allocate(node, requests, binding, decision.zones)),
     }

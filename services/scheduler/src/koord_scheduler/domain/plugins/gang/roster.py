@@ -118,8 +118,8 @@ class Roster:
 
     def forget(self, uid: str) -> Gang | None:
         """Remove a deleted pod from its gang, and return this gang; None if the pod belonged to no gang. Without a
-        further child, the gang ceases to exist unless a PodGroup defines it. Without a further child in the whole
-        group, the group is no longer once satisfied.
+        further child, the gang ceases to exist unless a PodGroup defines it. A group stays once satisfied as long as
+        one of its gangs exists. Source: scheduler-core spec, 8.2.
         """
         member = self.members.pop(uid, None)
         if member is None:
@@ -133,11 +133,8 @@ class Roster:
             self._left_waiting(gang, gang.group)
             if gang.group.representative == uid:
                 gang.group.representative = ""
-            if gang.children == 0:
-                if not any(other.children for other in self.gangs_of(gang.group)):
-                    gang.group.once_satisfied = False  # pods that come later are another run of the job
-                if not gang.has_pod_group:
-                    self._ceases(gang)
+            if gang.children == 0 and not gang.has_pod_group:
+                self._ceases(gang)
         self._drop_if_empty(gang)
         return gang
 
@@ -152,10 +149,11 @@ class Roster:
         if not gang.has_pod_group:
             # Later statuses in the object are echoes of our own.
             gang.status = pod_group.status
+        is_first = gang.parameters is None
         gang.parameters = parameters
         gang.has_pod_group = True
         gang.created_at = pod_group.metadata.creation_timestamp or gang.created_at
-        self._attach(gang, parameters.groups)
+        self._attach(gang, parameters.groups, is_first=is_first)
         self._touch(gang)
         return gang, is_news
 
@@ -267,21 +265,23 @@ class Roster:
         gang.parameters = parameters_of_pod(pod, gang.id, self.args)
         if gang.parameters is None:
             return False
-        self._attach(gang, gang.parameters.groups)
+        self._attach(gang, gang.parameters.groups, is_first=True)
         return True
 
-    def _attach(self, gang: Gang, gang_ids: tuple[str, ...]) -> None:
+    def _attach(self, gang: Gang, gang_ids: tuple[str, ...], *, is_first: bool = False) -> None:
         """Put the gang into the group with these ids. If a member of the gang is bound, the group is once satisfied.
+        `is_first`: whether the gang has just been initialized. Then it is enough that a member was bound before.
         Source: scheduler-core spec, 16, pitfalls 8 and 9.
         """
         group_id = ",".join(gang_ids)
+        was_satisfied = is_first and gang.group is not None and gang.group.once_satisfied
         if gang.group is None or gang.group.id != group_id:
             self._detach(gang)
             gang.group = self.groups.get(group_id)
             if gang.group is None:
                 gang.group = self.groups[group_id] = Group(id=group_id, gang_ids=tuple(dict.fromkeys(gang_ids)))
             gang.group.attached.add(gang.id)
-        gang.group.once_satisfied |= bool(gang.bound)
+        gang.group.once_satisfied |= was_satisfied or bool(gang.bound)
 
     def _detach(self, gang: Gang) -> None:
         group = gang.group
