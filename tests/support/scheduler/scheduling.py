@@ -17,7 +17,7 @@ from koord_scheduler.domain.engine.frameworks import Frameworks
 from koord_scheduler.domain.framework.gates import SchedulerGates
 from koord_scheduler.domain.loop.commit.status_writes import TakenStatusWrite
 from koord_scheduler.domain.loop.commit.work import NodeWork
-from koord_scheduler.domain.loop.cycle.deciding import decide_next, give_up_overdue, lost_nodes
+from koord_scheduler.domain.loop.cycle.deciding import decide_next, lost_nodes, settle_waits
 from koord_scheduler.domain.loop.cycle.pod_explanations import PodExplanation
 from koord_scheduler.domain.loop.folding.log import fold, fold_ahead
 from koord_scheduler.domain.loop.profiles import frameworks_of
@@ -267,7 +267,7 @@ class Scheduler:
             self.follow()
             self.state.assumed.release_due()
             self.state.assumed.resize_due()
-            self.explanations += give_up_overdue(self.state, now)
+            self.explanations += settle_waits(self.state, now)
             while self.decide(now) is not None:
                 pass
             self.send()

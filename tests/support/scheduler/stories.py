@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, Final
 
 from koord_scheduler.domain.engine.decision import ALL_ON, Optimisations
-from koord_scheduler.domain.loop.cycle.deciding import give_up_overdue
+from koord_scheduler.domain.loop.cycle.deciding import settle_waits
 from koord_scheduler.domain.loop.folding.log import fold_report
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent, name_token
@@ -129,7 +129,7 @@ def step(world: World, what: str) -> None:
             scheduler.decide(world.now)
         case "release":
             scheduler.state.assumed.release_due()
-            scheduler.explanations += give_up_overdue(scheduler.state, world.now)
+            scheduler.explanations += settle_waits(scheduler.state, world.now)
         case "send":
             scheduler.send(1 + number)
         case "land" | "land_last":

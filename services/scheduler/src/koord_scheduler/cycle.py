@@ -18,7 +18,7 @@ from koordcore.ports.leadership import Leadership, Term
 from koordcore.service.telemetry.logging import Logger
 
 from koord_scheduler.domain.loop.controllers import next_status_due
-from koord_scheduler.domain.loop.cycle.deciding import gated, give_up_overdue
+from koord_scheduler.domain.loop.cycle.deciding import gated, settle_waits
 from koord_scheduler.domain.loop.explaining import hear
 from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.shell.burst import NO_BURST, Decider
@@ -67,11 +67,11 @@ class Cycle:
             state.frameworks.advance(now)
             state.queue.tick(now)
             state.hints.wake()
-            # 3. Release the nodes of pods that are gone, and of pods whose time at Permit is over. Tell the log of pods
-            #    that were resized.
+            # 3. Release the nodes of pods that are gone. Tell the log of pods that were resized. End waits at Permit: a
+            #    gang is complete, or its time is over.
             state.assumed.release_due()
             state.assumed.resize_due()
-            explanations = give_up_overdue(state, now)
+            explanations = settle_waits(state, now)
             # 4. Decide a burst of pods, if the log has room for new work. Every placement is assumed at once.
             has_room = self.room.trouble() is None
             burst = self.decider.burst() if has_room else NO_BURST

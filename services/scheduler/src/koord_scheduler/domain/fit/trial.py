@@ -15,7 +15,7 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.cluster.record import Phase
 from koord_scheduler.domain.loop.commit.work import Placement
-from koord_scheduler.domain.loop.cycle.deciding import decide_next, give_up_overdue, lost_nodes
+from koord_scheduler.domain.loop.cycle.deciding import decide_next, lost_nodes, settle_waits
 from koord_scheduler.domain.loop.cycle.pod_explanations import PodExplanation
 from koord_scheduler.domain.loop.folding.log import fold_ahead, fold_early
 from koord_scheduler.domain.loop.queue.queued_pod import QueueState
@@ -153,7 +153,7 @@ class Trial:
         state.queue.tick(self._now)
         state.hints.wake()
         state.assumed.release_due()
-        give_up_overdue(state, self._now)
+        settle_waits(state, self._now)
         self._confirm()
 
     def _confirm(self) -> None:

@@ -31,7 +31,7 @@ from koordcore.values.timestamps import unix_seconds
 from koord_scheduler.domain.cluster.record import Phase
 from koord_scheduler.domain.loop.commit.status_writes import TakenStatusWrite
 from koord_scheduler.domain.loop.commit.work import NodeWork, Placement, Release, Work
-from koord_scheduler.domain.loop.cycle.deciding import decide_next, give_up_overdue
+from koord_scheduler.domain.loop.cycle.deciding import decide_next, settle_waits
 from koord_scheduler.domain.loop.folding.log import fold, fold_ahead, fold_report, skip
 from koord_scheduler.domain.loop.queue.nominator import PREEMPTED
 from koord_scheduler.domain.loop.queue.queued_pod import Came, QueueState
@@ -277,7 +277,7 @@ class WhatIf:
         state.queue.tick(now)
         state.hints.wake()
         self._release()
-        give_up_overdue(state, now)
+        settle_waits(state, now)
         self._land()
 
     def _decide(self, now: float, uid: str) -> bool:

@@ -250,10 +250,14 @@ def gated(state: SchedulerState) -> list[PodExplanation]:
     return explanations
 
 
-def give_up_overdue(state: SchedulerState, now: float) -> list[PodExplanation]:
-    """Take the nodes from pods whose time at Permit is over, and from the other waiting pods of their gangs. Return
-    explanations of all pods that have lost their nodes (`lost_nodes`). Source: scheduler-core spec, 1 (step 13).
+def settle_waits(state: SchedulerState, now: float) -> list[PodExplanation]:
+    """Place pods at Permit whose gang has become complete because of an event. Take the nodes from pods whose time at
+    Permit is over, and from the other waiting pods of their gangs. Return explanations of all pods that have lost their
+    nodes (`lost_nodes`). Source: scheduler-core spec, 1 (step 13).
     """
+    for gang, released in state.books.gangs.take_ready():
+        state.assumed.allow((), released.allowed, gang)
+        state.queue.activate(released.activate)
     for uid in state.assumed.waiting.overdue(now):
         if uid in state.assumed.waiting:
             state.assumed.give_up_late(state.pods[uid], now)

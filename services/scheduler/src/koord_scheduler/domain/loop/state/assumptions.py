@@ -152,7 +152,7 @@ class Assumptions:
             together += self._adoptions.pop(work.uid, ())
         if len(together) > 1:
             self.outbox.put_together(together, gang)
-        else:
+        elif together:
             self.outbox.put(together[0])
 
     def _annotated(self, work: Placement) -> Placement:

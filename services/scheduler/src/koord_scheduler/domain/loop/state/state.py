@@ -25,7 +25,7 @@ from koordcore.values.allocation import Allocation, is_reservation
 
 from koord_scheduler.domain.cluster.info import PodInfo
 from koord_scheduler.domain.cluster.ledger import Source
-from koord_scheduler.domain.cluster.record import Phase, PodRecord, demand_of, pod_info_with
+from koord_scheduler.domain.cluster.record import Phase, PodRecord, demand_of, is_finished, pod_info_with
 from koord_scheduler.domain.engine.frameworks import Frameworks
 from koord_scheduler.domain.loop.commit.outbox import Batch
 from koord_scheduler.domain.loop.commit.work import NodeWork, Placement, Reallocation, node_draft, pod_draft
@@ -205,7 +205,8 @@ class Commits:
         self._known.books.reservations.left(pod.uid)
         if not pod.bound_node:
             self._known.books.quotas.unreserve(pod.uid)
-            self._known.cluster.activated(self._known.books.gangs.unbound(pod.uid).activate)
+            if pod.pod is None or not is_finished(pod.pod):  # a finished member stays bound (scheduler-core spec, 8.2)
+                self._known.cluster.activated(self._known.books.gangs.unbound(pod.uid).activate)
 
     def hold(self, node: str, item: PodOnNode) -> None:
         """Count a pod of a ledger event on the node, with the requests and the allocation of the event. If its object

@@ -6,6 +6,7 @@ roster       the fold of pods and PodGroups: members and their states
 round        the scheduling round of one group
 cache        GangCache: what the extension points return, as values of `outcomes`
 checks       questions about a whole group
+asking       which members are to be asked about again after an event
 controller   the status of a PodGroup
 summary      debug view, pages, and a one-line description
 topology     the network as a tree

@@ -12,16 +12,14 @@ from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.config.koordinator_args import CoschedulingArgs
 from koord_scheduler.domain.framework.outcomes import Failure, Next
+from koord_scheduler.domain.plugins.gang.asking import one_to_ask, to_ask
 from koord_scheduler.domain.plugins.gang.checks import (
     basic_check,
     group_of,
     incomplete,
-    members_to_tell,
-    newly_free,
+    is_ready,
     not_found,
-    one_pending,
     pending_members,
-    refusal_of,
     uids_of,
     waiting_members,
 )
@@ -50,6 +48,7 @@ class GangCache:
         self.roster = Roster(self.args)  # Pods and PodGroups, as the events of the log describe them
         self.round: Round | None = None  # The round of the group that is being scheduled; None if there is none
         self.ended: list[EndedRound] = []  # Finished rounds, for metrics. The reader of the metrics clears the list.
+        self._to_recheck: dict[str, None] = {}
 
     # --- events -----------------------------------------------------------------------------------------------------
 
@@ -76,6 +75,7 @@ class GangCache:
                 or seen.was_representative
             )
             activate += self._to_ask(group, retries=retries)
+            self._recheck(group)
         return _activating(activate)
 
     def pod_deleted(self, uid: str) -> Consequences:
@@ -95,7 +95,13 @@ class GangCache:
         if not is_news:
             return NOTHING
         self._expect(gang.pending.values())
+        self._recheck(gang.group)
         return _activating(self._to_ask(gang.group))
+
+    def _recheck(self, group: Group | None) -> None:
+        """Record that an event may have made a group ready whose members wait at Permit."""
+        if group is not None and any(gang.waiting for gang in self.roster.gangs_of(group)):
+            self._to_recheck[group.gang_ids[0]] = None
 
     def pod_group_deleted(self, gang_id: str) -> Consequences:
         """Forget a deleted PodGroup. Return the pods of its group without a node, which PreEnqueue refuses from now on.
@@ -124,21 +130,7 @@ class GangCache:
             self._to_ask(group)
 
     def _to_ask(self, group: Group | None, *, retries: bool = True) -> list[str]:
-        """Return the pods of a group about which PreEnqueue shall be asked again after an event: one that represents
-        the group if it may be scheduled, and all if they are placed alone or are refused for another reason than
-        before.
-        `retries`: whether the event may help a group that passed the check before.
-        """
-        if group is None or self.roster.groups.get(group.id) is not group:
-            return []
-        uids = newly_free(self.roster, group)
-        refusal = refusal_of(self.roster, group)
-        if refusal != group.told and refusal:
-            uids += members_to_tell(self.roster, group)
-        elif refusal != group.told or retries:
-            uids += self._one_pending(group) or (self._attempted(group) if refusal != group.told else [])
-        group.told = refusal
-        return uids
+        return [] if group is None else to_ask(self.roster, group, self.round, retries=retries)
 
     # --- points -----------------------------------------------------------------------------------------------------
 
@@ -173,7 +165,7 @@ class GangCache:
         if gang is None or group_of(gang).representative != uid:
             return NOTHING
         group_of(gang).representative = ""
-        return _activating(self._one_pending(group_of(gang), but=uid))
+        return _activating(one_to_ask(self.roster, group_of(gang), self.round, but=uid))
 
     def next_pod(self) -> Next:
         """Return the next member to attempt in the present scheduling round. After the last member the round ends. If
@@ -188,7 +180,7 @@ class GangCache:
         if is_alive:
             for uid in current.turns():
                 member = self.roster.members.get(uid)
-                if member is not None and _can_be_tried(member) and uid not in current.attempted:
+                if member is not None and member.can_be_tried and uid not in current.attempted:
                     current.attempted.add(uid)
                     return Next(uid=uid, like=current.first_uid)
         self._end_round(current, RoundEnd.ALL_ATTEMPTED if is_alive else RoundEnd.GANG_GONE)
@@ -236,20 +228,39 @@ class GangCache:
         if member.state is not ChildState.BOUND:
             self.roster.wait(member)
         group = group_of(gang)
-        gangs = self.roster.gangs_of(group)
-        if len(gangs) < len(group.gang_ids) or not all(other.is_ready() for other in gangs):
+        if not is_ready(self.roster, group):
             return Waits(0 if gang.parameters is None else gang.parameters.wait_nanos)
-        waiting = [other for each in gangs for other in each.waiting.values()]
+        return Released(self._release(group, but=uid))
+
+    def take_ready(self) -> list[tuple[str, Consequences]]:
+        """Return (id of a gang, pods of its group that may be bound) for groups that events since the last call have
+        made ready, for example because `minMember` was lowered. Permit does not look at these pods again.
+        """
+        if not self._to_recheck:
+            return []
+        gangs, self._to_recheck = self._to_recheck, {}
+        found: list[tuple[str, Consequences]] = []
+        for gang_id in gangs:
+            gang = self.roster.gang(gang_id)
+            if gang is not None and gang.group is not None and is_ready(self.roster, gang.group):
+                released = self._release(gang.group)
+                if released.allowed:
+                    found.append((gang_id, released))
+        return found
+
+    def _release(self, group: Group, but: str = "") -> Consequences:
+        """Let all members of a group that wait at Permit be bound, and end its round. `but`: uid of a pod that Permit
+        has just counted and that the result does not name.
+        """
+        waiting = [other for each in self.roster.gangs_of(group) for other in each.waiting.values()]
         if not group.binding:
             group.binding = frozenset(other.uid for other in waiting)
-        freed = [other for other in waiting if not other.released and other.uid != uid]
+        freed = [other for other in waiting if not other.released and other.uid != but]
         for other in waiting:
             other.released = True
-        member.released = member.state is ChildState.WAITING
-        current = self._round_of(gang)
-        if current is not None:
-            self._end_round(current, RoundEnd.SUCCEEDED)
-        return Released(Consequences(allowed=uids_of(freed), activate=tuple(self._one_pending(group))))
+        if self.round is not None and not self.round.gang_ids.isdisjoint(group.gang_ids):
+            self._end_round(self.round, RoundEnd.SUCCEEDED)
+        return Consequences(allowed=uids_of(freed), activate=tuple(one_to_ask(self.roster, group, self.round)))
 
     def unreserve(self, uid: str) -> Consequences:
         """Record that the pod lost its node: its wait timed out, it was rejected, or Reserve or the binding failed. If
@@ -415,23 +426,6 @@ class GangCache:
         self._expect(rejected)
         return uids_of(rejected)
 
-    def _attempted(self, group: Group) -> list[str]:
-        """Return one member that the round of the group has attempted in vain, and will not fetch again."""
-        current = self.round
-        if current is None or group.representative or current.gang_ids.isdisjoint(group.gang_ids):
-            return []
-        members = (self.roster.members.get(uid) for uid in sorted(current.attempted))
-        return [member.uid for member in members if member is not None and _can_be_tried(member)][:1]
-
-    def _one_pending(self, group: Group, but: str = "") -> list[str]:
-        """Return one member that is worth a PreEnqueue; none while the group's round fetches its members itself."""
-        is_under_way = self.round is not None and not self.round.gang_ids.isdisjoint(group.gang_ids)
-        return [] if is_under_way else one_pending(self.roster, group, but)
-
 
 def _activating(uids: Sequence[str]) -> Consequences:
     return Consequences(activate=tuple(uids)) if uids else NOTHING
-
-
-def _can_be_tried(member: Member) -> bool:
-    return member.state is ChildState.PENDING and not member.obstacle

@@ -9,7 +9,7 @@ from typing import Final
 
 from koordcore.protocol.annotations.gang import ONLY_WAITING, BoundGang
 
-from koord_scheduler.domain.plugins.gang.group import Gang, Group, Member, Refusal
+from koord_scheduler.domain.plugins.gang.group import Gang, Group, Member
 from koord_scheduler.domain.plugins.gang.outcomes import Reason, Refused, joined
 from koord_scheduler.domain.plugins.gang.roster import Roster
 
@@ -81,6 +81,12 @@ def group_of(gang: Gang) -> Group:
     return gang.group
 
 
+def is_ready(roster: Roster, group: Group) -> bool:
+    """Return whether all gangs of the group exist and have enough members with a node (`Gang.is_ready`)."""
+    gangs = roster.gangs_of(group)
+    return len(gangs) == len(group.gang_ids) and all(gang.is_ready() for gang in gangs)
+
+
 def waiting_members(roster: Roster, gang_ids: Iterable[str]) -> list[Member]:
     """Return the members of these gangs that wait at Permit. Members that Permit has released are left out. Members
     that name a deleted gang are included.
@@ -92,54 +98,6 @@ def waiting_members(roster: Roster, gang_ids: Iterable[str]) -> list[Member]:
 def pending_members(roster: Roster, group: Group) -> list[Member]:
     """Return the members without a node, of all existing gangs of the group."""
     return [member for gang in roster.gangs_of(group) for member in gang.pending.values()]
-
-
-def refusal_of(roster: Roster, group: Group) -> Refusal:
-    """Return why `basic_check` refuses the members of a group, without what need not be told again, such as numbers;
-    empty if it passes.
-    """
-    found: list[str] = []
-    for gang_id in group.gang_ids:
-        gang = roster.gang(gang_id)
-        if gang is None or gang.parameters is None:
-            found.append(gang_id if gang is None else f"{gang_id}?")
-        elif gang.quorum < gang.parameters.min_members:
-            many = len(gang.held_back) > MOST_NAMED
-            found.append(f"{gang_id}: {'many' if many else obstacles(gang)}")
-    return tuple(found)
-
-
-def one_pending(roster: Roster, group: Group, but: str = "") -> list[str]:
-    """Return the uid of one member without a node that may represent its group in the queue, as a list. Empty if
-    `basic_check` fails, if the group has a representative, or if no member needs one. Members that cannot be attempted,
-    or that have a free pass, do not represent their group. `but`: uid of a pod that shall not; "" for none.
-    """
-    if group.representative or basic_check(roster, group) is not None:
-        return []
-    for other in roster.gangs_of(group):
-        if not other.has_free_pass:
-            for uid, member in other.pending.items():
-                if not member.obstacle and uid != but:
-                    return [uid]
-    return []
-
-
-def members_to_tell(roster: Roster, group: Group) -> list[str]:
-    """Return the uids of the members of the group without a node that could be attempted if it passed the check."""
-    gangs = [gang for gang in roster.gangs_of(group) if not gang.has_free_pass]
-    return [uid for gang in gangs for uid, member in gang.pending.items() if not member.obstacle]
-
-
-def newly_free(roster: Roster, group: Group) -> list[str]:
-    """Return the uids of all members of the group that have no node and may be placed alone (a free pass), if that was
-    not so at the last call.
-    """
-    uids: list[str] = []
-    for gang in roster.gangs_of(group):
-        if gang.has_free_pass and not gang.is_free:
-            uids += sorted(gang.pending)
-        gang.is_free = gang.has_free_pass
-    return uids
 
 
 def uids_of(members: Iterable[Member]) -> tuple[str, ...]:

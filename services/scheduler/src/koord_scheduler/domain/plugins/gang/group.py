@@ -62,6 +62,10 @@ class Member:
         return f"{self.namespace}/{self.name}"
 
     @property
+    def can_be_tried(self) -> bool:
+        return self.state is ChildState.PENDING and not self.obstacle
+
+    @property
     def turn(self) -> tuple[int, str, str, str]:
         """Return the sort key of the member within its group: index, name, namespace, uid."""
         return (self.index, self.name, self.namespace, self.uid)
