@@ -1,8 +1,6 @@
 """Kubernetes events are written beside nominated nodes and conditions, and no event waits for one about another pod."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 import pytest
@@ -11,7 +9,7 @@ from koord_manager.domain.gateway.pending_writes import PendingWrites
 from koord_manager.domain.gateway.pod_status_writes import KubernetesEvent, failed_scheduling, scheduled
 from koord_manager.shell.gateway import event_recorder
 from koord_manager.shell.gateway.api import ApiResponse
-from koord_manager.shell.gateway.event_recorder import ATTEMPTS, CONCURRENT, EventRecorder
+from koord_manager.shell.gateway.event_recorder import ATTEMPTS, CONCURRENT
 from koordcore.bus.factory import memory_bus
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Origin
 from koordcore.events.explanations import PodUnschedulable
@@ -19,9 +17,8 @@ from koordcore.events.objects import PodSpecAdded
 from koordcore.events.pod import PlacementExplanation
 from koordcore.ports.eventlog import ObservationLog
 from koordcore.protocol.objects import ObjectMeta, Pod
-from koordcore.service.clock import SystemClock
-from koordcore.service.telemetry.logging import logger
 from support.histories.recording import stored
+from support.manager.event_recording import recording
 from support.until import until
 
 NOW: Final = "2026-01-01T00:00:00.000000Z"
@@ -90,22 +87,6 @@ class ConditionsApi:
         if path.endswith("/status"):
             self.messages.append((path.split("/")[-2], body["status"]["conditions"][0]["message"]))
         return ApiResponse(200, b"{}")
-
-
-@contextlib.asynccontextmanager
-async def recording(
-    api: Any, pending: PendingWrites, view: ManagerView | None = None, explanations: ObservationLog | None = None
-) -> AsyncGenerator[EventRecorder]:
-    """Run a recorder until the context ends."""
-    explanations, clock, log = explanations or memory_bus().explanations, SystemClock(), logger("t")
-    recorder = EventRecorder(api, view or ManagerView(), pending, explanations, clock, log, "t")
-    running = [asyncio.create_task(recorder.say()), asyncio.create_task(recorder.listen())]
-    try:
-        yield recorder
-    finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
 
 
 def bound(name: str) -> KubernetesEvent:

@@ -77,6 +77,12 @@ class PodCondition(KubeStruct):
     last_transition_time: str | None = None
 
 
+DISRUPTION_TARGET: Final = "DisruptionTarget"
+"""Type of the condition of a pod that is about to leave. Its reason names who takes the pod."""
+PREEMPTION_BY_SCHEDULER: Final = "PreemptionByScheduler"
+"""Reason of this condition if a scheduler preempts the pod."""
+
+
 class PodStatus(KubeStruct):
     """Object `status` of a pod. An absent text is "". The containers' statuses are tuples, so that all pods without
     them share one empty value.

@@ -16,12 +16,10 @@ from koordcore.events.envelope import StoredEvent
 from koordcore.events.gateway import PodEvictionFailed, PodEvictionRequested, PodEvictionWithdrawn
 from koordcore.events.objects import PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.events.pod import PodReleased
-from koordcore.protocol.objects import Pod
+from koordcore.protocol.objects import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER, Pod
 from koordcore.stories.moment import Moment
 
 DRAIN_TRIGGER: Final = "Drain"  # Trigger of evictions that a drain requests
-# Condition of a pod that is about to leave; its reason names who takes the pod.
-DISRUPTION_TARGET: Final = "DisruptionTarget"
 
 
 class Cause(StrEnum):
@@ -50,7 +48,7 @@ _BY_INITIATOR: Final = {
 # Reason of the condition DisruptionTarget -> cause, for pods that no component of Koordstream takes.
 _BY_CONDITION: Final = {
     "EvictionByEvictionAPI": Cause.API_EVICTION,
-    "PreemptionByScheduler": Cause.PREEMPTION,
+    PREEMPTION_BY_SCHEDULER: Cause.PREEMPTION,
     "DeletionByTaintManager": Cause.NODE_LOSS,
     "DeletionByPodGC": Cause.NODE_LOSS,
     "TerminationByKubelet": Cause.KUBELET,

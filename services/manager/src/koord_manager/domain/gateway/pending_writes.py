@@ -108,7 +108,9 @@ class PendingWrites:
     def __init__(self, jitter: Callable[[], float] = lambda: 1.0) -> None:
         # Keys of the objects, in the queues of `QUEUES`.
         self.queue = WorkQueue(FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, jitter)
-        self.nominated: dict[str, str] = {}  # Uid of a pod -> node to write as its nominated node, or empty to clear it
+        self.nominated: dict[str, str] = {}  # Uid of a pod -> node to write as its nominated node
+        # Uid of a pod -> node to which it is no longer nominated, and to which nothing else has nominated it since.
+        self.denominated: dict[str, str] = {}
         # Kubernetes events to record, at most `MAX_EVENTS`; if there are more, the oldest are dropped.
         self.events: deque[KubernetesEvent] = deque(maxlen=MAX_EVENTS)
         self._profiles = ProfilesByQuota()
@@ -202,8 +204,10 @@ class PendingWrites:
                 self.events.append(device_health(ref.id, event.namespace, event.name, event.devices, event.node))
             case PodNominated(node=node):
                 self.nominated[ref.id] = node
-            case PodNominationCleared():
-                self.nominated[ref.id] = ""
+                self.denominated.pop(ref.id, None)
+            case PodNominationCleared(node=node):
+                self.nominated.pop(ref.id, None)
+                self.denominated[ref.id] = node
             case MigrationHeld() | MigrationAdvanced() | MigrationEnded():
                 self.events.extend(migration_events(ref.id, view.state.get(ref), event))
                 self._add_status(ref)

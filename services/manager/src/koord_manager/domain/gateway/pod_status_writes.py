@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from koordcore.events.pod import UnhealthyDevice
-from koordcore.protocol.objects import Pod
+from koordcore.protocol.objects import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER, Pod
 from koordcore.stories.pod import device_sentence
 
 from koord_manager.domain.gateway.binding import pod_path
@@ -164,9 +164,9 @@ def nominated_node(uid: str, pod: Pod, node: str) -> Request:
 def disruption_target(uid: str, namespace: str, name: str, message: str, now: str) -> Request:
     """Return the request that sets the condition DisruptionTarget of a pod before it is preempted."""
     condition: Json = {
-        "type": "DisruptionTarget",
+        "type": DISRUPTION_TARGET,
         "status": "True",
-        "reason": "PreemptionByScheduler",
+        "reason": PREEMPTION_BY_SCHEDULER,
         "message": message,
         "lastTransitionTime": now,
     }

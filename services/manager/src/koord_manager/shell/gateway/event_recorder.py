@@ -78,6 +78,7 @@ class EventRecorder:
         self._counted = counted
         self._counts = Newest[str, int](REMEMBERED)
         self._conditions = Newest[str, str](REMEMBERED)
+        self._nominated = Newest[str, str](REMEMBERED)  # Uid of a pod -> nominated node that was written last
         self._pending = Newest[str, Explained](REMEMBERED)
         # Uids of the pods whose condition or nominated node is being written.
         self._pods_in_flight: set[str] = set()
@@ -91,7 +92,8 @@ class EventRecorder:
 
     @property
     def is_idle(self) -> bool:
-        waiting = self._pending_writes.events or self._pending or self._pending_writes.nominated
+        pending = self._pending_writes
+        waiting = pending.events or self._pending or pending.nominated or pending.denominated
         return not (waiting or self._in_flight or self._pods_in_flight)
 
     async def say(self) -> None:
@@ -122,7 +124,8 @@ class EventRecorder:
         An explanation that is based on a later fact than the view waits for it: the view may not know its pod yet.
         """
         position = self._view.state.position
-        free = (uid for uid in self._pending_writes.nominated if uid not in self._pods_in_flight)
+        nominations = chain(self._pending_writes.nominated, self._pending_writes.denominated)
+        free = (uid for uid in nominations if uid not in self._pods_in_flight)
         known = (
             uid
             for uid, (_, based_on) in self._pending.items()
@@ -136,6 +139,8 @@ class EventRecorder:
             with self._errors(uid):
                 if (node := self._pending_writes.nominated.pop(uid, None)) is not None:
                     await self._nominate(uid, node)
+                elif (node := self._pending_writes.denominated.pop(uid, None)) is not None:
+                    await self._denominate(uid, node)
                 elif (explained := self._pending.pop(uid, None)) is not None:
                     await self._explain(uid, explained)
         finally:
@@ -214,6 +219,8 @@ class EventRecorder:
         if self._conditions.get(uid) != message:
             nominated = self._view.state.of_kind(PodState).get(uid)
             node = nominated.nominated if nominated is not None else ""
+            if node:
+                self._nominated[uid] = node
             request = pod_status_writes.unschedulable_condition(uid, spec.object, message, self._now(), node)
             match meaning_of((await self._send(request)).status):
                 case Meaning.DONE:
@@ -231,7 +238,18 @@ class EventRecorder:
     async def _nominate(self, uid: str, node: str) -> None:
         spec = self._view.state.of_kind(PodSpecState).get(uid)
         if spec is not None and not spec.object.spec.node_name and spec.object.status.nominated_node_name != node:
+            self._nominated[uid] = node
             await self._send(pod_status_writes.nominated_node(uid, spec.object, node))
+
+    async def _denominate(self, uid: str, node: str) -> None:
+        """Clear the pod's nominated node if it is `node`, to which our scheduler had nominated it. Others stay."""
+        spec = self._view.state.of_kind(PodSpecState).get(uid)
+        written = self._nominated.pop(uid, "")
+        if spec is None or spec.object.spec.node_name:
+            return
+        present = spec.object.status.nominated_node_name or written  # the view may not have seen our own write yet
+        if present == node:
+            await self._send(pod_status_writes.nominated_node(uid, spec.object, ""))
 
     async def _record(self, word: pod_status_writes.KubernetesEvent) -> None:
         count = self._counts.get(word.name, 0) + 1

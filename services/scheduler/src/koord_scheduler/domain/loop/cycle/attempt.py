@@ -227,7 +227,7 @@ class Attempt:
     # --- which nodes come into question ------------------------------------------------------------------------------
 
     def _restriction(self, found: list[tuple[str, Candidates]]) -> Restriction:
-        nominated = self._state.nominator.node_of(self._pod.uid)
+        nominated = self._state.nominator.wished(self._pod)
         if not found and not nominated:
             return UNRESTRICTED
         rows: Rows | None = None

@@ -182,8 +182,8 @@ def _fold(state: SchedulerState, stored: StoredEvent) -> None:
             placements.released(state, stored)
         case PodNominated() as event:
             placements.nominated(state, stored, event)
-        case PodNominationCleared():
-            placements.nomination_cleared(state, stored)
+        case PodNominationCleared() as event:
+            placements.nomination_cleared(state, stored, event)
         case PodDeviceUnhealthy() as event:
             placements.device_unhealthy(state, stored, event)
         case NodeResourcesTaken() as event:

@@ -13,6 +13,7 @@ from koordcore.values.timestamps import unix_seconds
 from koord_scheduler.domain.cluster.ledger import Source
 from koord_scheduler.domain.cluster.record import PodRecord
 from koord_scheduler.domain.loop.folding.pods import describe_on
+from koord_scheduler.domain.loop.queue.nominator import OUTRANKED
 from koord_scheduler.domain.loop.state.state import SchedulerState
 
 
@@ -68,7 +69,7 @@ def nominated(state: SchedulerState, stored: StoredEvent, event: PodNominated) -
         state.assumed.facts_changed(pod, stored.event_id)
 
 
-def nomination_cleared(state: SchedulerState, stored: StoredEvent) -> None:
+def nomination_cleared(state: SchedulerState, stored: StoredEvent, event: PodNominationCleared) -> None:
     """Record that the pod is no longer nominated to a node. No-op if the event was folded already. If this instance was
     to say so as well, because it does not lead or has just started, it says so no more.
     """
@@ -77,6 +78,8 @@ def nomination_cleared(state: SchedulerState, stored: StoredEvent) -> None:
     if pod is not None:
         state.nominator.drop(pod.uid)
         state.assumed.facts_changed(pod, stored.event_id)
+        if event.reason == OUTRANKED:  # by another scheduler that is active, too
+            state.queue.activate((pod.uid,), stored.event_id)
 
 
 def device_unhealthy(state: SchedulerState, stored: StoredEvent, event: PodDeviceUnhealthy) -> None:

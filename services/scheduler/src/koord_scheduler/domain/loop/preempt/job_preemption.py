@@ -60,7 +60,7 @@ class JobSearch:
 
     def awaits_victims(self) -> bool:
         """Return whether a victim of an earlier preemption is still leaving a node that a member is nominated to."""
-        nodes = {self.state.nominator.node_of(member.uid) for member in self.members} - {""}
+        nodes = {self.state.nominator.wished(member) for member in self.members} - {""}
         return any(is_being_emptied(self.state, node, self.pod.priority) for node in nodes)
 
     def run(self) -> JobRoom | str:

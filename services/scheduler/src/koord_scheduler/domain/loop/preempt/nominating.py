@@ -10,12 +10,13 @@ from koordcore.events.envelope import AggregateRef, Event
 from koordcore.events.gateway import PodEvictionRequested
 from koordcore.events.pod import DecisionBasis, PodNominated
 from koordcore.ports.eventlog import MOST_AT_ONCE
+from koordcore.protocol.objects import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER
 
 from koord_scheduler.domain.cluster.record import PodRecord
 from koord_scheduler.domain.framework.post_filter import NoPreemption, PodVictim, Preemption
 from koord_scheduler.domain.loop.commit.status_writes import StatusWrite
 from koord_scheduler.domain.loop.commit.work import pod_ref
-from koord_scheduler.domain.loop.queue.nominator import PREEMPTED
+from koord_scheduler.domain.loop.queue.nominator import OUTRANKED, PREEMPTED
 from koord_scheduler.domain.loop.state.state import SchedulerState
 
 
@@ -40,12 +41,24 @@ def apply_preemption(
 
 
 def is_being_emptied(state: SchedulerState, node: str, priority: int) -> bool:
-    """Whether a victim of a preemption still holds the node. `priority`: only victims of a lower priority count."""
+    """Whether a victim of a preemption still holds the node, also of another scheduler's preemption. `priority`: only
+    victims of a lower priority count.
+    """
     return any(
-        state.nominator.evictions.get(uid) == PREEMPTED
-        and (other := state.pods.get(uid)) is not None
+        (other := state.pods.get(uid)) is not None
         and other.priority < priority
+        and (state.nominator.evictions.get(uid) == PREEMPTED or _is_preempted(other))
         for uid in state.assumed.ledgers.pods(node)
+    )
+
+
+def _is_preempted(pod: PodRecord) -> bool:
+    """Whether the pod is being deleted because a scheduler preempted it, as its conditions say."""
+    if pod.pod is None or pod.pod.metadata.deletion_timestamp is None:
+        return False
+    return any(
+        each.type == DISRUPTION_TARGET and each.status == "True" and each.reason == PREEMPTION_BY_SCHEDULER
+        for each in pod.pod.status.conditions
     )
 
 
@@ -64,7 +77,8 @@ def _nominate(state: SchedulerState, pod: PodRecord, found: Preemption, basis: D
         member = state.pods[uid]
         for other in state.nominator.outranked(node, uid, member.priority):
             if other not in nodes and state.pods[other].framework is not None:
-                state.nominator.clear(state.pods[other], "outranked")
+                state.nominator.clear(state.pods[other], OUTRANKED)
+                state.queue.activate((other,), pod.trigger)  # it may preempt elsewhere at once
         promises.append((pod_ref(uid), _nominated(member, node, found, basis if uid == pod.uid else None)))
         state.nominator.nominate(member, node)
     # Usually one append. Of a job that is too large for one, evictions follow; none is sent without its nomination.

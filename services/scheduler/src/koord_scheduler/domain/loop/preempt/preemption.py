@@ -82,7 +82,7 @@ def _not_eligible(state: SchedulerState, pod: PodRecord, cycle_view: CycleView) 
     assert pod.pod is not None, f"pod {pod.uid} has no spec"
     if pod.pod.spec.preemption_policy == NEVER:
         return NoPreemption("not eligible due to preemptionPolicy=Never.")
-    node = state.nominator.node_of(pod.uid)
+    node = state.nominator.wished(pod)
     row = state.nodes.row(node) if node else None
     if row is None or not is_being_emptied(state, node, pod.priority):
         return None

@@ -17,6 +17,8 @@ from koord_scheduler.domain.loop.commit.status_writes import StatusWrite, Status
 
 PREEMPTED: Final = "Preempted"
 """Reason of evictions that a preemption requests."""
+OUTRANKED: Final = "outranked"
+"""Reason of a `PodNominationCleared`: a pod of higher priority took the node. The pod is attempted again at once."""
 FIRST_PAUSE_SECONDS: Final = 10.0
 """Pause between two requests to evict a pod whose eviction has failed twice. It doubles with every further failure."""
 LONGEST_PAUSE_SECONDS: Final = 300.0
@@ -149,6 +151,13 @@ class Nominator:
         """ "" if it is not nominated."""
         known = self._of.get(uid)
         return known[0] if known is not None else ""
+
+    def wished(self, pod: PodRecord) -> str:
+        """Return the node that the pod is to try first: that of its nomination, else `status.nominatedNodeName`, which
+        another component wrote, such as an autoscaler or the scheduler before this one. "" if there is none.
+        Source: scheduler-core spec, 1.1; Kubernetes KEP-5278
+        """
+        return self.node_of(pod.uid) or (pod.pod.status.nominated_node_name if pod.pod is not None else "")
 
     def on(self, node: str) -> tuple[str, ...]:
         return tuple(self._on.get(node, ()))

@@ -45,8 +45,10 @@ class SchedulingQueue:
         max_backoff: float = 10.0,
         gate: Gate = lambda _: None,
         sees_otherwise: SeesOtherwise = lambda _: False,
+        is_nominated: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._gate = gate
+        self._is_nominated = is_nominated
         self._blocked: dict[Block, Group] = {}
         # Uid -> reason, for pods of the queue that PreEnqueue refused. The reader empties it.
         self.gated: dict[str, str] = {}
@@ -339,9 +341,12 @@ class SchedulingQueue:
 
     def _flush(self, now: float) -> None:
         """End waits of more than 5 minutes, for the first pod of each group, the longest waits first. The next pod
-        follows if that one is placed.
+        follows if that one is placed. If the first pod waits for its victims on the node to which it is nominated, the
+        next one follows at once: it may find victims elsewhere.
         """
-        heads = (*self._room.heads(), *(uid for _, uid in self.blocked()))
+        groups = (*self._room.groups(), *self._blocked.values())
+        firsts = ((group.first(), group.first_but(self._is_nominated)) for group in groups)
+        heads = dict.fromkeys(uid for both in firsts for uid in both if uid is not None)
         overdue = [uid for uid in heads if now - self._waiting_since[uid] >= LONGEST_WAIT_SECONDS]
         self._came = Came.TIMED_OUT
         for uid in sorted(overdue, key=self._waiting_since.__getitem__)[:_MOST_FLUSHED]:

@@ -10,7 +10,7 @@ Source: scheduler-core spec, 2 (events and hints)
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -68,6 +68,16 @@ class Group:
                 del self.ranks[uid]
         return None
 
+    def first_but(self, is_passed_over: Callable[[str], bool]) -> str | None:
+        """Return the first pod that is not passed over; None if there is none. Its time grows with the group only if
+        `first` is passed over.
+        """
+        head = self.first()
+        if head is None or not is_passed_over(head):
+            return head
+        ranks = [self.ranks[uid] for uid in self.members if not is_passed_over(uid)]
+        return min(ranks)[2] if ranks else None
+
 
 @dataclass(slots=True, kw_only=True)
 class _Group(Group):
@@ -120,9 +130,9 @@ class WaitingRoom:
         group = self._groups.get(subject)
         return group.first() if group is not None else None
 
-    def heads(self) -> list[str]:
-        """Return the uid of the first pod of each group, in the order in which the groups began to wait."""
-        return [uid for group in self._slots if (uid := group.first()) is not None]
+    def groups(self) -> Sequence[Group]:
+        """Return the groups in the order in which they began to wait."""
+        return self._slots
 
     def subjects(self) -> list[Subject]:
         """Return the subjects of the groups in the order in which they began to wait."""

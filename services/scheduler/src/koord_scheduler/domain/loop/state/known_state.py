@@ -105,6 +105,7 @@ class KnownState:
             max_backoff=self.settings.max_backoff_seconds,
             gate=self._gate,
             sees_otherwise=self._sees_otherwise,
+            is_nominated=lambda uid: bool(self.nominator.node_of(uid)),
         )
         writes = StatusWrites()
         self.nominator = Nominator(self.pods, self.deleted, writes)  # Nominated pods, and evictions under way
