@@ -16,11 +16,17 @@ from koordcore.service.telemetry.logging import logger
 
 @contextlib.asynccontextmanager
 async def recording(
-    api: Any, pending: PendingWrites, view: ManagerView | None = None, explanations: ObservationLog | None = None
+    api: Any,
+    pending: PendingWrites,
+    view: ManagerView | None = None,
+    explanations: ObservationLog | None = None,
+    *,
+    true_reasons: bool = True,
 ) -> AsyncGenerator[EventRecorder]:
     """Run a recorder until the context ends."""
     explanations, clock, log = explanations or memory_bus().explanations, SystemClock(), logger("t")
-    recorder = EventRecorder(api, view or ManagerView(), pending, explanations, clock, log, "t")
+    view = view or ManagerView()
+    recorder = EventRecorder(api, view, pending, explanations, clock, log, "t", true_reasons=true_reasons)
     running = [asyncio.create_task(recorder.say()), asyncio.create_task(recorder.listen())]
     try:
         yield recorder

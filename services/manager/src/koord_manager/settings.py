@@ -63,6 +63,10 @@ class KubernetesSettings(ElectedSettings):
         True,
         description="Write the status of PodGroups, ElasticQuotas and Recommendations, and the quotas of profiles.",
     )
+    write_condition_reasons: bool = Field(
+        True,
+        description="Write why a pod has no node as reason of PodScheduled; false: always Unschedulable.",
+    )
     write_node_metric_status: bool = Field(True, description="Write reports of our agents as NodeMetric status.")
 
     @property

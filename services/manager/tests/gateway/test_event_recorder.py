@@ -78,6 +78,7 @@ class ConditionsApi:
     def __init__(self, away: int = 0) -> None:
         self.away = away
         self.messages: list[tuple[str, str]] = []
+        self.reasons: list[str] = []
 
     async def request(self, method: str, path: str, *, body: dict[str, Any], **_: Any) -> ApiResponse:
         await asyncio.sleep(0)
@@ -85,7 +86,9 @@ class ConditionsApi:
             self.away -= 1
             return ApiResponse(503, b"{}")
         if path.endswith("/status"):
-            self.messages.append((path.split("/")[-2], body["status"]["conditions"][0]["message"]))
+            condition = body["status"]["conditions"][0]
+            self.messages.append((path.split("/")[-2], condition["message"]))
+            self.reasons.append(condition["reason"])
         return ApiResponse(200, b"{}")
 
 
@@ -110,12 +113,14 @@ def add_pod(view: ManagerView, seq: int, name: str) -> None:
     view.fold(stored(seq, Draft(AggregateRef("podspec", f"uid-{name}"), PodSpecAdded(object=pod), 0)))
 
 
-async def explain(explanations: ObservationLog, name: str, message: str, based_on: int) -> None:
+async def explain(explanations: ObservationLog, name: str, message: str, based_on: int, reason: str = "") -> None:
     """Publish that no node fits a pod, as a scheduler that has folded the facts up to `based_on`."""
     examined = PlacementExplanation(
         nodes_considered=1, nodes_feasible=0, policy_version="p", based_on=BasedOn(based_on)
     )
-    event = PodUnschedulable(namespace="d", name=name, attempt=1, queued_at=NOW, message=message, explanation=examined)
+    event = PodUnschedulable(
+        namespace="d", name=name, attempt=1, queued_at=NOW, message=message, explanation=examined, reason=reason
+    )
     origin = Origin(causation_id=name, correlation_id=name, actor="t", occurred_at=NOW, based_on=based_on)
     await explanations.publish(AggregateRef("pod", f"uid-{name}"), event, origin)
 
@@ -130,6 +135,22 @@ async def test_events_do_not_wait_for_conditions_that_keep_coming() -> None:
         pending.events.append(bound("late"))
         recorder.wake()
         await until(lambda: api.events == 21)
+
+
+@pytest.mark.parametrize(
+    ("reason", "true_reasons", "written"),
+    [
+        ("", True, "Unschedulable"),
+        ("QuotaExceeded", True, "QuotaExceeded"),
+        ("QuotaExceeded", False, "Unschedulable"),
+    ],
+)
+async def test_condition_has_the_reason_of_the_explanation(reason: str, true_reasons: bool, written: str) -> None:
+    bus, api = memory_bus(), ConditionsApi()
+    async with recording(api, PendingWrites(), with_pods("web"), bus.explanations, true_reasons=true_reasons):
+        await explain(bus.explanations, "web", "no", 1, reason)
+        await until(lambda: api.messages == [("web", "no")])
+    assert api.reasons == [written]
 
 
 async def test_a_slow_answer_delays_only_the_events_about_its_pod() -> None:

@@ -79,6 +79,9 @@ class PodUnschedulable(Event, frozen=True, kw_only=True, omit_defaults=True):
     diagnosis: Diagnosis | None = None
     # Positions and decisions that the attempt was based on; None if the attempt of another pod gave the reason.
     basis: DecisionBasis | None = None
+    # Reason of the condition PodScheduled=False: "" stands for "Unschedulable" (another node may help). Else
+    # "SchedulerError", "QuotaExceeded" or "WaitingForGang": no other node helps.
+    reason: str = ""
 
 
 @CATALOGUE.register(kind="pod", stream="explanations")
@@ -98,3 +101,5 @@ class PodGated(Event, frozen=True, kw_only=True, omit_defaults=True):
     namespace: str
     name: str
     message: str  # Reason, for people
+    # Reason of the condition PodScheduled=False: "SchedulingGated" or "WaitingForGang". "" in logs of earlier versions.
+    reason: str = ""

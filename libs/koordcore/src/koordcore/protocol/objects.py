@@ -24,6 +24,16 @@ class KubeStruct(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=Tru
 
 
 POD_SCHEDULED: Final = "PodScheduled"  # Type of the condition that tells whether a pod has a node
+UNSCHEDULABLE: Final = "Unschedulable"
+"""Reason of this condition if another node may help. Autoscalers add nodes for pods with this reason only."""
+SCHEDULER_ERROR: Final = "SchedulerError"
+"""Reason of this condition after an error of the scheduler."""
+SCHEDULING_GATED: Final = "SchedulingGated"
+"""Reason of this condition if the pod may not be attempted yet."""
+WAITING_FOR_GANG: Final = "WaitingForGang"
+"""Reason of this condition if the pod waits for other members of its gang. Our own."""
+QUOTA_EXCEEDED: Final = "QuotaExceeded"
+"""Reason of this condition if a quota refuses the pod. Our own."""
 RESIZE_PENDING: Final = "PodResizePending"  # Type of the condition that the kubelet has not granted a resize
 INFEASIBLE: Final = "Infeasible"  # Reason of `RESIZE_PENDING`: the node can never grant the resize
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from koordcore.events.pod import UnhealthyDevice
-from koordcore.protocol.objects import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER, Pod
+from koordcore.protocol.objects import DISRUPTION_TARGET, POD_SCHEDULED, PREEMPTION_BY_SCHEDULER, Pod
 from koordcore.stories.pod import device_sentence
 
 from koord_manager.domain.gateway.binding import pod_path
@@ -137,13 +137,13 @@ def event_repetition(event: KubernetesEvent, now: str, count: int) -> Request:
     return Request("event", "PATCH", path, body, STRATEGIC_PATCH)
 
 
-def unschedulable_condition(uid: str, pod: Pod, message: str, now: str, nominated: str) -> Request:
-    """Return the request that sets the pod's condition PodScheduled to False with the reason Unschedulable.
+def unschedulable_condition(uid: str, pod: Pod, reason: str, message: str, now: str, nominated: str) -> Request:
+    """Return the request that sets the pod's condition PodScheduled to False.
 
     `nominated` is written as the nominated node as well, unless it is empty.
     """
-    was_false = any(item.type == "PodScheduled" and item.status == "False" for item in pod.status.conditions)
-    condition: Json = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    was_false = any(item.type == POD_SCHEDULED and item.status == "False" for item in pod.status.conditions)
+    condition: Json = {"type": POD_SCHEDULED, "status": "False", "reason": reason, "message": message}
     if not was_false:
         condition["lastTransitionTime"] = now
     status: Json = {"conditions": [condition]}

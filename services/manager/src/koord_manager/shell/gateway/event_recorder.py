@@ -15,6 +15,7 @@ from koordcore.events.explanations import PodGated, PodUnschedulable
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import ObservationLog
+from koordcore.protocol.objects import UNSCHEDULABLE
 from koordcore.retry import Backoff
 from koordcore.service.telemetry.logging import Logger
 from koordcore.state.aggregates import PodSpecState, PodState
@@ -53,6 +54,8 @@ class EventRecorder:
         instance: Name of this process in the events.
         counted: Called with purpose and meaning of the answer of each write.
         errors: Catches errors about one object; None for a new one.
+        true_reasons: Whether the condition of a pod that no other node helps has a reason of its own. If not, every
+            condition has the reason Unschedulable, as kube-scheduler and Koordinator write it.
     """
 
     def __init__(
@@ -66,7 +69,10 @@ class EventRecorder:
         instance: str,
         counted: Counted = lambda _, __: None,
         errors: ErrorBoundary | None = None,
+        *,
+        true_reasons: bool = True,
     ) -> None:
+        self._true_reasons = true_reasons
         self._errors = errors or ErrorBoundary("events", logger)
         self._api = api
         self._view = view
@@ -77,7 +83,7 @@ class EventRecorder:
         self._instance = instance
         self._counted = counted
         self._counts = Newest[str, int](REMEMBERED)
-        self._conditions = Newest[str, str](REMEMBERED)
+        self._conditions = Newest[str, tuple[str, str]](REMEMBERED)  # Uid of a pod -> last reason and message
         self._nominated = Newest[str, str](REMEMBERED)  # Uid of a pod -> nominated node that was written last
         self._pending = Newest[str, Explained](REMEMBERED)
         # Uids of the pods whose condition or nominated node is being written.
@@ -216,15 +222,16 @@ class EventRecorder:
         if isinstance(explanation, PodGated) and spec.object.spec.scheduling_gates:
             return  # the API server has set the condition SchedulingGated
         message = explanation.message[:1024]
-        if self._conditions.get(uid) != message:
+        reason = (explanation.reason if self._true_reasons else "") or UNSCHEDULABLE
+        if self._conditions.get(uid) != (reason, message):
             nominated = self._view.state.of_kind(PodState).get(uid)
             node = nominated.nominated if nominated is not None else ""
             if node:
                 self._nominated[uid] = node
-            request = pod_status_writes.unschedulable_condition(uid, spec.object, message, self._now(), node)
+            request = pod_status_writes.unschedulable_condition(uid, spec.object, reason, message, self._now(), node)
             match meaning_of((await self._send(request)).status):
                 case Meaning.DONE:
-                    _remember(self._conditions, uid, message)
+                    _remember(self._conditions, uid, (reason, message))
                 case Meaning.LATER:
                     await asyncio.sleep(LATER_SECONDS)
                     self._pending.setdefault(uid, explained)

@@ -55,6 +55,7 @@ class GatewaySettings:
 
     resources: tuple[Mirrored, ...]
     writes: Writes = field(default_factory=Writes)
+    condition_reasons: bool = True  # See `EventRecorder.true_reasons`
     node_metric_status: bool = False  # Whether usage reports of our agents are written as status of NodeMetric objects
     watch_seconds: float = 300.0  # Minimum time for which the API server keeps a watch open
     idle_seconds: float = 150.0  # Time without a line after which a watch is opened again
@@ -207,6 +208,7 @@ class _TermOfGateway:
             context.instance,
             context.metrics.written,
             self._errors("events"),
+            true_reasons=settings.condition_reasons,
         )
         self._scales = ScaleReader(
             context.api, self._facts, context.logger, context.metrics.scale_read, self._errors("scales")

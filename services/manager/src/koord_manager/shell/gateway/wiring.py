@@ -134,6 +134,7 @@ def gateway_settings(
             node_metric=settings.write_node_metric,
             object_status=settings.write_object_status,
         ),
+        condition_reasons=settings.write_condition_reasons,
         node_metric_status=settings.write_node_metric_status and not settings.take_node_metrics,
         watch_seconds=settings.watch_timeout,
         idle_seconds=settings.watch_idle,

@@ -18,6 +18,8 @@ class Rejection:
     # wakes the first pod only.
     key: str = ""
     details: Sequence[str] = ()  # Sentences that name the causes, for the diagnosis
+    # Reason of the condition PodScheduled=False, for autoscalers; "" stands for "Unschedulable": another node may help.
+    condition: str = ""
     is_replayable: bool = True  # False if the plugin rejected the pod because of something that is not in the log
     # (plugin, uids) of pods waiting at Permit that lose their nodes as a result. The scheduler fills it in.
     lost: Sequence[tuple[str, Sequence[str]]] = ()

@@ -13,6 +13,7 @@ from koordcore.events.envelope import BasedOn
 from koordcore.events.explanations import PodGated
 from koordcore.events.node_ledger import pod_on_node
 from koordcore.events.pod import DecisionBasis
+from koordcore.protocol.objects import SCHEDULER_ERROR, SCHEDULING_GATED, WAITING_FOR_GANG
 from koordcore.values.allocation import Allocation
 
 from koord_scheduler.domain.cluster.record import PodRecord, on_node
@@ -103,7 +104,8 @@ def _refused(
             state.queue.retry_later(pod.uid, now)
         else:
             state.queue.unschedulable(pod.uid, now, _block(state, pod, rejection))
-    return _heard(state, refusal(pod, queued, rejection.message, found, now, basis), rejection.message)
+    explanation = refusal(pod, queued, rejection.message, found, now, basis, rejection.condition)
+    return _heard(state, explanation, rejection.message)
 
 
 def _next_pod(state: SchedulerState, turn: str) -> QueuedPod | None:
@@ -177,7 +179,11 @@ def _failed(
     failure = framework.after_post_filter(pod, found.message)
     state.assumed.reject(failure.plugin, failure.rejected, failure.message)
     lost = {each.work.uid: each for each in state.assumed.waiting.lost()}
-    own = refusal(pod, queued, failure.message or found.message, found, now, basis)
+    condition = SCHEDULER_ERROR if found.is_fault else "" if rejection is None else rejection.condition
+    current = state.books.gangs.round_of(pod.uid)
+    if current is not None and failure.is_root_cause:
+        current.failed_condition = condition
+    own = refusal(pod, queued, failure.message or found.message, found, now, basis, condition)
     explanations = _heard(state, own, found.message)
     told = failure.tell if state.frameworks.gates.gang_pending_pods_condition_patch else ()
     for uid in (*failure.rejected, *told):
@@ -185,7 +191,7 @@ def _failed(
         with_node = lost.pop(uid, None)
         if waits is not None:
             other_basis = None if with_node is None else with_node.work.basis
-            explanation = refusal(other, waits, failure.message, found, now, other_basis)
+            explanation = refusal(other, waits, failure.message, found, now, other_basis, condition)
             explanations += [explanation] if with_node is None else _heard(state, explanation, failure.message)
     return explanations + _told(state, lost.values(), now)
 
@@ -242,12 +248,18 @@ def gated(state: SchedulerState) -> list[PodExplanation]:
     for uid, message in state.queue.gated.items():
         pod = state.pods.get(uid)
         if pod is not None and state.queue.is_gated(uid):
-            event = PodGated(namespace=pod.namespace, name=pod.name, message=message)
+            event = PodGated(namespace=pod.namespace, name=pod.name, message=message, reason=_gated_as(state, pod))
             explanations.append(
                 PodExplanation(uid=uid, trigger=pod.trigger, traceparent="", tracestate="", event=event)
             )
     state.queue.gated.clear()
     return explanations
+
+
+def _gated_as(state: SchedulerState, pod: PodRecord) -> str:
+    """Return the reason of the condition PodScheduled of a pod that PreEnqueue plugins keep out of the queue."""
+    has_gates = pod.pod is not None and bool(pod.pod.spec.scheduling_gates)
+    return WAITING_FOR_GANG if pod.uid in state.books.gangs.roster.members and not has_gates else SCHEDULING_GATED
 
 
 def settle_waits(state: SchedulerState, now: float) -> list[PodExplanation]:

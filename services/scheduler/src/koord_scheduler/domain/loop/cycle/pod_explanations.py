@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from koordcore.events.explanations import DecisionAbandoned, PodGated, PodUnschedulable
 from koordcore.events.pod import DecisionBasis
+from koordcore.protocol.objects import WAITING_FOR_GANG
 
 from koord_scheduler.domain.cluster.record import PodRecord
 from koord_scheduler.domain.loop.commit.work import Placement
@@ -36,9 +37,17 @@ class PodExplanation:
 
 
 def refusal(
-    pod: PodRecord, queued: QueuedPod, message: str, found: Found | NotFound, now: float, basis: DecisionBasis | None
+    pod: PodRecord,
+    queued: QueuedPod,
+    message: str,
+    found: Found | NotFound,
+    now: float,
+    basis: DecisionBasis | None,
+    condition: str,
 ) -> PodExplanation:
-    """Of an attempt that found no node, or whose node was refused at Reserve or Permit. `basis` None: not recorded."""
+    """Of an attempt that found no node, or whose node was refused at Reserve or Permit. `basis` None: not recorded.
+    `condition`: as in `Rejection`.
+    """
     explanation = found.placed.explanation if isinstance(found, Found) else found.explanation
     diagnosis = None if isinstance(found, Found) else found.diagnosis
     return PodExplanation(
@@ -55,6 +64,7 @@ def refusal(
             explanation=explanation,
             diagnosis=diagnosis,
             basis=basis,
+            reason=condition,
         ),
         decided_at=now,
     )
@@ -78,6 +88,7 @@ def waited_in_vain(lost: Lost, now: float) -> PodExplanation:
             message=f"rejected {waited}: {lost.why}" if lost.why else f"rejected due to timeout {waited}",
             explanation=work.explanation,
             basis=work.basis,
+            reason=WAITING_FOR_GANG,
         ),
         decided_at=now,
     )
@@ -91,7 +102,7 @@ def waits_at_permit(work: Placement) -> PodExplanation:
         trigger=f"{work.trigger}/permit/{work.attempt}",
         traceparent=work.traceparent,
         tracestate=work.tracestate,
-        event=PodGated(namespace=work.namespace, name=work.name, message=message),
+        event=PodGated(namespace=work.namespace, name=work.name, message=message, reason=WAITING_FOR_GANG),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from koordcore.protocol.objects import Pod
+from koordcore.protocol.objects import WAITING_FOR_GANG, Pod
 from koordcore.values.allocation import NOTHING, Allocation
 
 from koord_scheduler.domain.cluster.record import PodRecord
@@ -19,7 +19,7 @@ from koord_scheduler.domain.framework.plugin import ExtensionPoint
 from koord_scheduler.domain.framework.post_filter import NoPreemption, Preemption, PreemptionSearch
 from koord_scheduler.domain.plugins.gang.cache import GangCache
 from koord_scheduler.domain.plugins.gang.controller import gang_phases
-from koord_scheduler.domain.plugins.gang.outcomes import Refused, Released
+from koord_scheduler.domain.plugins.gang.outcomes import Reason, Refused, Released
 from koord_scheduler.domain.plugins.gang.parameters import gang_id_of
 from koord_scheduler.domain.plugins.gang.summary import gang_pages
 
@@ -81,8 +81,15 @@ class Coscheduling(WakesItself):
         """Return the refusal of a member as a rejection; None if it is not refused. Members of a gang wait together."""
         if refused is None:
             return None
-        gang_id = self.gangs.roster.members[pod.uid].gang_id
-        return Rejection(plugin=self.name, message=refused.message, key=gang_id, is_replayable=False)
+        gang_id, current = self.gangs.roster.members[pod.uid].gang_id, self.gangs.round_of(pod.uid)
+        is_failed = refused.reason is Reason.GROUP_FAILED
+        return Rejection(
+            plugin=self.name,
+            message=refused.message,
+            key=gang_id,
+            is_replayable=False,
+            condition=WAITING_FOR_GANG if current is None or not is_failed else current.failed_condition,
+        )
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
         """Return an empty allocation. The gang counts the pod later, at Permit."""
@@ -107,7 +114,7 @@ class Coscheduling(WakesItself):
             return _ALONE
         match self.gangs.permit(pod.uid):
             case Refused(message=message):
-                return Rejection(plugin=self.name, message=message, resolvable=True)
+                return Rejection(plugin=self.name, message=message, resolvable=True, condition=WAITING_FOR_GANG)
             case Released(consequences=released):
                 gang = self.gangs.roster.gang_of(pod.uid)
                 return Allow(waiting=released.allowed, activate=released.activate, gang="" if gang is None else gang.id)

@@ -64,6 +64,7 @@ class Round:
     # Uids of the first pod and of all pods that `next_pod` returned.
     attempted: set[str] = field(default_factory=set[str])
     failed_message: str = ""  # Why the group failed; "" while no member has failed
+    failed_condition: str = ""  # `Rejection.condition` of the member that failed first
     # Uids of members that were refused without a search, because the group had failed.
     failed_fast: set[str] = field(default_factory=set[str])
     is_told: bool = False  # Whether the members that were not attempted got an explanation with `failed_message`

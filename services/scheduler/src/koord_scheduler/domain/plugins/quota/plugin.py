@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from koordcore.protocol import keys
+from koordcore.protocol.objects import QUOTA_EXCEEDED
 from koordcore.protocol.quota import BUILT_IN
 from koordcore.values.allocation import NOTHING, Allocation
 
@@ -55,7 +56,13 @@ class ElasticQuota:
         admission = self.quotas.admit(known.facts)
         if admission.admitted:
             return None
-        return Rejection(plugin=self.name, message=admission.message, resolvable=True, key=admission.quota)
+        return Rejection(
+            plugin=self.name,
+            message=admission.message,
+            resolvable=True,
+            key=admission.quota,
+            condition=QUOTA_EXCEEDED,
+        )
 
     def _is_unlimited(self, pod: QuotaPod) -> bool:
         """Return whether a preemptible pod of the default or system quota has no limit, as with runtime quotas."""

@@ -1,0 +1,61 @@
+"""The reason of the condition PodScheduled=False tells autoscalers whether another node would help."""
+
+from typing import Any
+
+from koord_scheduler.domain.loop.cycle.deciding import gated
+from koordcore.events.explanations import PodGated, PodUnschedulable
+from koordcore.events.objects import CustomObjectObserved, custom_ref
+from koordcore.protocol import keys
+from koordcore.protocol.objects import Pod
+from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
+
+
+def member(uid: str, cpu: str = "1", **spec: Any) -> Pod:
+    labels = {keys.POD_GROUP_NAME: "g", keys.POD_GROUP_MIN_AVAILABLE: "2"}
+    return with_metadata(pod(uid, {"cpu": cpu}, **spec), labels=labels)
+
+
+def reasons(*pods: Pod, quota_cpu: str = "") -> dict[str, str]:
+    """The last reason of each pod on one node of 4 cores."""
+    scheduler = Scheduler(SmallLog())
+    scheduler.log.add_node(node("n"))
+    if quota_cpu:
+        ref = custom_ref("elasticquotas", "default", "team")
+        spec = {"max": {"cpu": quota_cpu, "memory": "1Gi"}, "min": {"cpu": quota_cpu, "memory": "1Gi"}}
+        document = {"metadata": {"namespace": "default", "name": "team"}, "spec": spec}
+        scheduler.log.say(ref.kind, ref.id, CustomObjectObserved(object=document))
+    for each in pods:
+        scheduler.log.add_pod(each)
+    scheduler.run()
+    told = [*scheduler.explanations, *gated(scheduler.state)]
+    return {each.uid: each.event.reason for each in told if isinstance(each.event, PodGated | PodUnschedulable)}
+
+
+def in_quota(one: Pod) -> Pod:
+    return with_metadata(one, labels={keys.QUOTA_NAME: "team"})
+
+
+def test_pod_that_fits_nowhere_is_unschedulable() -> None:
+    assert reasons(pod("p", {"cpu": "5"})) == {"p": ""}
+
+
+def test_pod_of_an_exhausted_quota_is_not() -> None:
+    assert reasons(in_quota(pod("p", {"cpu": "2"})), quota_cpu="1") == {"p": "QuotaExceeded"}
+
+
+def test_members_of_an_incomplete_gang_wait_for_it_and_gated_pods_for_their_gates() -> None:
+    gates = [{"name": "hold"}]
+    assert reasons(member("m0"), member("m1", schedulingGates=gates), pod("p", schedulingGates=gates)) == {
+        "m0": "WaitingForGang",
+        "m1": "SchedulingGated",
+        "p": "SchedulingGated",
+    }
+
+
+def test_members_of_a_gang_that_does_not_fit_are_all_unschedulable_so_that_enough_nodes_come() -> None:
+    assert reasons(member("m0", cpu="3"), member("m1", cpu="3")) == {"m0": "", "m1": ""}
+
+
+def test_members_of_a_gang_whose_quota_is_exhausted_have_the_reason_of_the_member_that_failed_first() -> None:
+    pods = [in_quota(member(uid, cpu="2")) for uid in ("m0", "m1")]
+    assert reasons(*pods, quota_cpu="3") == {"m0": "QuotaExceeded", "m1": "QuotaExceeded"}
