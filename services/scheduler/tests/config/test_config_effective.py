@@ -337,7 +337,7 @@ def test_what_changes_nothing_is_named() -> None:
         parallelism=4,
         leaderElection={"leaderElect": True, "leaseDuration": "15s"},
         clientConnection={"qps": 50.5},
-        extenders=[{"urlPrefix": "http://x"}],
+        extenders=[{"urlPrefix": "http://x", "ignorable": True}],
         profiles=[
             {
                 "plugins": {
@@ -358,6 +358,18 @@ def test_what_changes_nothing_is_named() -> None:
         "extenders",
         "profiles[0].pluginConfig[DeviceShare]",
         "profiles[0].pluginConfig[Coscheduling].args.skipCheckScheduleCycle",
+    ]
+
+
+def test_an_extender_that_is_not_ignorable_is_refused() -> None:
+    extenders: list[Raw] = [
+        {"urlPrefix": "http://a", "ignorable": True},
+        {"urlPrefix": "http://b", "filterVerb": "filter"},
+        {"urlPrefix": "http://c", "ignorable": False},
+    ]
+    assert refusals(extenders=extenders) == [
+        "extenders[1].ignorable: must be true: extenders are not called (this one is 'http://b'), got False",
+        "extenders[2].ignorable: must be true: extenders are not called (this one is 'http://c'), got False",
     ]
 
 

@@ -129,6 +129,7 @@ def effective_configuration(text: bytes, catalogue: Catalogue = BUILT_IN) -> Eff
         problems += [problem.at(path) for problem in found]
     problems += _names(written_profiles(document))
     problems += _sorters(profiles)
+    problems += () if written is None else _extenders(written.extenders)
     if written is None or problems:
         raise InvalidConfiguration([problem.at(place) if place else problem for problem in problems])
     return EffectiveConfiguration(
@@ -249,6 +250,15 @@ def _sorters(profiles: Mapping[int, EffectiveProfile]) -> Iterator[InvalidInput]
             yield InvalidInput(f"the same as in the first profile ({', '.join(first)})", list(sorters), path)
 
 
+def _extenders(extenders: Sequence[Mapping[str, object]]) -> Iterator[InvalidInput]:
+    """Yield a problem for each extender without which pods may not be placed. Extenders are not called."""
+    for index, extender in enumerate(extenders):
+        ignorable = extender.get("ignorable", False)
+        if ignorable is not True:
+            rule = f"true: extenders are not called (this one is {extender.get('urlPrefix', '')!r})"
+            yield InvalidInput(rule, ignorable, f"extenders[{index}].ignorable")
+
+
 NOT_ACTED_ON: Final = {
     "parallelism": "all nodes are evaluated at once in one thread",
     "leaderElection": "use the service's flags (--leader-elect and related ones)",
@@ -257,7 +267,7 @@ NOT_ACTED_ON: Final = {
     "delayCacheUntilActive": "a standby always folds the log, so that it can take over at once",
     "healthzBindAddress": "use the service's flags (--http-host, --http-port)",
     "metricsBindAddress": "use the service's flags (--http-host, --http-port)",
-    "extenders": "extenders are not called",
+    "extenders": "extenders are not called; they are ignorable",
 }
 """Fields of the document that are accepted without effect, with the reason."""
 
