@@ -118,6 +118,21 @@ def reservation_from_json(raw: object) -> Reservation:
         return kube.object_from_json(raw, Reservation)
 
 
+def changes_without_effect(before: Reservation, after: Reservation) -> tuple[str, ...]:
+    """Return a sentence for each change of a Reservation that has no effect once it has a node, because what it holds
+    is decided when it is placed. Empty if all changes have effect.
+    """
+    key = keys.RESERVATION_RESIZE_ALLOCATABLE
+    resized = before.metadata.annotations.get(key) != after.metadata.annotations.get(key)
+    paths = (["spec.template"] if before.spec.template != after.spec.template else []) + (
+        [f"metadata.annotations[{key}]"] if resized else []
+    )
+    return tuple(
+        f"{path}: the change has no effect, because the Reservation has a node; delete it and create another"
+        for path in paths
+    )
+
+
 class ReservationAffinity(msgspec.Struct, frozen=True, kw_only=True):
     """Annotation `reservation-affinity` of a pod: the Reservations that the pod has to use."""
 

@@ -13,8 +13,9 @@ from koordcore.events.envelope import Draft
 from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.protocol.crd import Refused, ResourceVersion, accepted_kinds, admit_as
 from koordcore.protocol.manifests import CustomObject, InvalidManifest
+from koordcore.protocol.reservations import PLURAL, changes_without_effect, readable_reservation
 from koordcore.requests.objects import PatchObject
-from koordcore.state.aggregates import CustomObjectState
+from koordcore.state.aggregates import CustomObjectState, PodState
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
@@ -66,6 +67,7 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
     uid = new_uid if old is None else str(_metadata(old).get("uid") or "")
     document = with_template_defaults(resource.plural, with_recorded_templates(resource.plural, document).document)
     document = _with_identity(document, old, manifest, uid=uid, now=now)
+    warnings += _changes_without_effect(view, resource, old, document)
     if document == old:
         return Applied("unchanged", uid, [], warnings=warnings)
     draft = Draft(ref, CustomObjectObserved(object=document), view.state.last_seq(ref))
@@ -111,7 +113,28 @@ def patch_custom(view: ManagerView, change: PatchObject, *, new_uid: str, option
         return Applied("unchanged", uid, [])
     ref = custom_ref(resource.plural, change.namespace, change.name)
     draft = Draft(ref, CustomObjectObserved(object=document), state.seq)
-    return Applied("configured", uid, [draft], steps=decision.steps, given=request.object, made=decision.object)
+    return Applied(
+        "configured",
+        uid,
+        [draft],
+        steps=decision.steps,
+        given=request.object,
+        made=decision.object,
+        warnings=_changes_without_effect(view, resource, old, document),
+    )
+
+
+def _changes_without_effect(
+    view: ManagerView, resource: ResourceVersion, old: JsonObject | None, new: JsonObject
+) -> tuple[str, ...]:
+    """Return a warning for each change of a Reservation with a node that the scheduler does not carry out."""
+    before = None if old is None or resource.plural != PLURAL else readable_reservation(old)
+    after = None if before is None else readable_reservation(new)
+    if before is None or after is None:
+        return ()
+    placed = view.state.of_kind(PodState).get(before.metadata.uid)
+    has_node = bool(before.status.node_name) or (placed is not None and bool(placed.node))
+    return changes_without_effect(before, after) if has_node else ()
 
 
 def delete_custom(view: ManagerView, kind: str, namespace: str, name: str, options: Options) -> list[Draft] | None:

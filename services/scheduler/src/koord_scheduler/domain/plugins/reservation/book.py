@@ -4,7 +4,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 from koordcore.events.envelope import AggregateRef
 from koordcore.protocol.objects import Node
-from koordcore.protocol.reservations import PLURAL, reservation_from_json
+from koordcore.protocol.reservations import PLURAL, changes_without_effect, reservation_from_json
 from koordcore.values import codec
 from koordcore.values.codec import array_pieces
 from koordcore.values.override import override
@@ -41,10 +41,15 @@ class ReservationBook(Book):
 
     @override
     def put_object(self, plural: str, document: object) -> Sequence[str]:
-        fresh = self.books.put(reservation_from_json(document))
+        reservation = reservation_from_json(document)
+        meta = reservation.metadata
+        known = self.books.entries.get(meta.uid)
+        before = None if known is None or not known.node else known.document
+        warnings = () if before is None else changes_without_effect(before, reservation)
+        fresh = self.books.put(reservation)
         if fresh is not None:
             self.fresh_owners.append(fresh)
-        return ()
+        return tuple(f"Reservation {meta.name}: {warning}" for warning in warnings)
 
     @override
     def drop_object(self, plural: str, namespace: str, name: str) -> Sequence[str]:
