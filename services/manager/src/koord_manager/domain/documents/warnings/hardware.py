@@ -9,7 +9,7 @@ Source:
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, cast
+from typing import Final
 
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.devices import parse_gpu_partitions
@@ -22,21 +22,22 @@ from koordcore.stories.hardware import node_hardware
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
+from koord_manager.domain.documents.warnings.any_document import TEMPLATED, object_of
+
 _REFUSED: Final = "the scheduler refuses the pod"
 _BINDING: Final = (QosClass.LSE, QosClass.LSR)
-_TEMPLATED: Final = ("Deployment", "Job", "StatefulSet", "DaemonSet", "ReplicaSet")
 
 Annotations = Mapping[str, str]
 
 
 def hardware_warnings(document: object) -> Iterator[str]:
     """Yield a sentence `field: rule, value; effect` for each part that the scheduler refuses or ignores."""
-    fields = _object(document)
+    fields = object_of(document)
     kind = fields.get("kind")
     if kind == "Pod":
         yield from _pod_warnings(fields, "")
-    elif kind in _TEMPLATED:
-        yield from _pod_warnings(_object(_object(fields.get("spec")).get("template")), "spec.template.")
+    elif kind in TEMPLATED:
+        yield from _pod_warnings(object_of(object_of(fields.get("spec")).get("template")), "spec.template.")
     elif kind == "Device":
         yield from (f"{error.sentence()}; the entry is ignored" for error in read_devices(fields)[1])
         yield from _unreadable(fields, parse_gpu_partitions, "the table is ignored")
@@ -65,13 +66,9 @@ def _pod_warnings(fields: Mapping[str, object], at: str) -> Iterator[str]:
 
 
 def _unreadable(fields: Mapping[str, object], read: Callable[[Annotations], object], effect: str) -> Iterator[str]:
-    written = _object(_object(fields.get("metadata")).get("annotations"))
+    written = object_of(object_of(fields.get("metadata")).get("annotations"))
     annotations = {key: value for key, value in written.items() if isinstance(value, str)}
     try:
         read(annotations)
     except InvalidInput as error:
         yield f"{error.at('metadata.annotations')}; {effect}"
-
-
-def _object(value: object) -> Mapping[str, object]:
-    return cast("dict[str, object]", value) if isinstance(value, dict) else {}

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import SequenceMatcher, get_close_matches
 from functools import lru_cache
 from itertools import islice
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from koordcore.protocol import keys, recommendations
 from koordcore.values.invalid import InvalidInput
 
+from koord_manager.domain.documents.warnings.any_document import object_of
 from koord_manager.domain.documents.warnings.metadata_rules import HOLDERS, POD, Holder, MetadataRule
 
 _OWN: Final = "koordinator.sh"
@@ -110,10 +111,10 @@ def _alike(name: str, known: Iterable[str]) -> list[str]:
 
 
 def _places(document: object) -> Iterator[_Metadata]:
-    fields = _object(document)
-    kind, spec = str(fields.get("kind")), _object(fields.get("spec"))
-    yield _metadata("metadata", _object(fields.get("metadata")), HOLDERS.get(kind, _NOTHING))
-    template = _object(_object(spec.get("template")).get("metadata"))
+    fields = object_of(document)
+    kind, spec = str(fields.get("kind")), object_of(fields.get("spec"))
+    yield _metadata("metadata", object_of(fields.get("metadata")), HOLDERS.get(kind, _NOTHING))
+    template = object_of(object_of(spec.get("template")).get("metadata"))
     if template:
         yield _metadata("spec.template.metadata", template, POD)
     if kind == "ClusterColocationProfile":
@@ -121,9 +122,5 @@ def _places(document: object) -> Iterator[_Metadata]:
 
 
 def _metadata(at: str, metadata: Mapping[str, object], holder: Holder) -> _Metadata:
-    labels, annotations = _object(metadata.get("labels")), _object(metadata.get("annotations"))
+    labels, annotations = object_of(metadata.get("labels")), object_of(metadata.get("annotations"))
     return _Metadata(f"{at}.labels", labels, f"{at}.annotations", annotations, holder)
-
-
-def _object(value: object) -> Mapping[str, object]:
-    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
