@@ -341,27 +341,6 @@ def test_a_late_job_gives_back_the_reservation_that_its_user_named() -> None:
     assert {type(each) for each in events} == {MigrationEnded, MigrationArbitrated}
 
 
-@pytest.mark.parametrize("passed", [False, True])
-@pytest.mark.parametrize(
-    ("spec", "sentence"),
-    [
-        ({"ttl": "5 minutes"}, "spec.ttl: must be "),
-        ({"mode": "EvictThenMigrate"}, "spec.mode: must be absent or one of ReservationFirst, EvictDirectly"),
-    ],
-)
-def test_a_job_that_can_never_work_fails_with_the_reason(spec: dict[str, Any], sentence: str, passed: bool) -> None:
-    cluster = Cluster()
-    cluster.job("j", 0, passed=passed, **spec)
-    if passed:
-        (ended,) = cluster.conclude(cluster.looks())
-    else:
-        jobs = all_jobs(cluster.builder)
-        (ended,) = cluster.store(passes.arbitrated(jobs, cluster.builder, cluster.controller, NOW).steps)
-    assert isinstance(ended, MigrationEnded)
-    assert (ended.progress.phase, ended.progress.reason) == ("Failed", "InvalidSpec")
-    assert ended.progress.message.startswith(sentence)
-
-
 def test_without_waiting_jobs_nothing_is_arbitrated() -> None:
     cluster = Cluster()
     cluster.job("j", 0)

@@ -157,8 +157,7 @@ def _batch_job_of(job: MigrationJob, cluster: ClusterView) -> str:
 @dataclass(frozen=True, slots=True)
 class ArbitrationPass:
     decided: Arbitrated
-    # Waiting jobs that have failed without a decision: they can never work, were late, or their plan was
-    # rolled back.
+    # Waiting jobs that have failed without a decision: they were late, or their plan was rolled back.
     dropped: Sequence[MigrationJob]
 
 
@@ -172,7 +171,7 @@ def arbitration_pass(
     dropped, in_time = list[MigrationJob](), list[MigrationJob]()
     for job in waiting:
         plan = cluster.gpus.plans.get(job.plan)
-        failed = job.refused() or (job.timed_out() if job.is_over(cluster.now) else rolled_back(job, plan))
+        failed = job.timed_out() if job.is_over(cluster.now) else rolled_back(job, plan)
         if failed is None:
             in_time.append(job)
         else:

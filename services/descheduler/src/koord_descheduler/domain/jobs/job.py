@@ -11,13 +11,13 @@ from typing import Any, Final, cast
 
 import msgspec
 from koordcore.protocol import keys
-from koordcore.protocol.migrations import MIGRATION_MODES, check_ttl
 from koordcore.protocol.objects import KubeStruct, ObjectMeta, object_from_json, without_nulls
 from koordcore.protocol.reservations import Reservation
 from koordcore.values.duration import parse_seconds
-from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds
 
+RESERVATION_FIRST: Final = "ReservationFirst"
+EVICT_DIRECTLY: Final = "EvictDirectly"
 COMPLETE: Final = "Complete"
 PASSED: Final = "true"
 
@@ -51,7 +51,6 @@ class ConditionType(StrEnum):
 class Reason(StrEnum):
     TIMEOUT = "Timeout"
     INVALID_POD_REF = "InvalidPodRef"
-    INVALID_SPEC = "InvalidSpec"
     MISSING_POD = "MissingPod"
     MISSING_RESERVATION = "MissingReservation"
     FAILED_CREATE_RESERVATION = "FailedCreateReservation"
@@ -97,7 +96,6 @@ class MigrationJob:
     pod: PodRef | None = None  # The pod to migrate; None if the reference is absent
     mode: str = ""  # `ReservationFirst`, `EvictDirectly`, or "" for the default
     ttl: float | None = None  # Seconds after which the job is given up, above 0; None if there is no such time
-    fault: str = ""  # Why it can never work, as a sentence: an unreadable ttl or an unknown mode; "" for none
     is_paused: bool = False
     reservation: str = ""  # Name of its Reservation; "" while there is none
     template: Mapping[str, Any] | None = None  # Template of the Reservation, as the user gave it; None if not given
@@ -171,10 +169,6 @@ class MigrationJob:
         """Conditions stay as they are."""
         return replace(self, phase=Phase.FAILED, reason=str(reason), message=message)
 
-    def refused(self) -> "MigrationJob | None":
-        """The failed job if it can never work; None if it may."""
-        return self.failed(Reason.INVALID_SPEC, self.fault) if self.fault else None
-
     def timed_out(self) -> "MigrationJob":
         return self.failed(Reason.TIMEOUT, "Abort job caused by timeout")
 
@@ -232,25 +226,16 @@ class _Document(KubeStruct):
 
 
 def _ttl(text: str) -> float | None:
-    """None if it is absent, unreadable, 0 or below 0: a job without ttl never times out."""
-    seconds = parse_seconds(text) if text and check_ttl(text) is None else 0.0
+    """None if it is absent, 0 or below 0: a job without ttl never times out."""
+    seconds = parse_seconds(text) if text else 0.0
     return seconds if seconds > 0 else None
-
-
-def _fault(spec: _Spec) -> str:
-    unreadable = check_ttl(spec.ttl)
-    if unreadable is not None:
-        return unreadable.at("spec.ttl").sentence()
-    if spec.mode not in MIGRATION_MODES:
-        rule = f"absent or one of {', '.join(filter(None, MIGRATION_MODES))}"
-        return InvalidInput(rule, spec.mode, "spec.mode").sentence()
-    return ""
 
 
 def job_from_json(raw: object) -> MigrationJob:
     """An unknown phase counts as `Phase.NEW`.
 
     Raises:
+        InvalidInput: The ttl is not a duration.
         codec.DecodeError: A field has a wrong type, also one in the template of the Reservation.
     """
     document = object_from_json(raw, _Document)
@@ -266,7 +251,6 @@ def job_from_json(raw: object) -> MigrationJob:
         pod=_pod_ref(spec.pod_ref),
         mode=spec.mode,
         ttl=_ttl(spec.ttl),
-        fault=_fault(spec),
         is_paused=spec.paused,
         reservation=reference.name if reference is not None else "",
         template=_template(options),

@@ -13,9 +13,9 @@ Source:
 from dataclasses import replace
 
 from koordcore.protocol import keys
-from koordcore.protocol.migrations import EVICT_DIRECTLY
 
 from koord_descheduler.domain.jobs.job import (
+    EVICT_DIRECTLY,
     Condition,
     ConditionType,
     MigrationJob,
@@ -107,9 +107,7 @@ class _Run:
         self._policy = policy
 
     def go(self, now: float) -> None:
-        if not (self._may_work() and self._is_in_time(now) and self._has_a_plan()):
-            return
-        if not (self._has_begun() and self._may_be_evicted()):
+        if not (self._is_in_time(now) and self._has_a_plan() and self._has_begun() and self._may_be_evicted()):
             return
         if (self.job.mode or self._policy.default_mode) == EVICT_DIRECTLY:
             if self._is_evicted(None):
@@ -136,16 +134,6 @@ class _Run:
     def _is_stranger(self, pod: PodView) -> bool:
         """Whether a pod with the name of the job's pod has another uid, so that it is another pod."""
         return bool(self._pod.uid) and pod.uid != self._pod.uid
-
-    def _may_work(self) -> bool:
-        refused = self.job.refused()
-        if refused is None:
-            return True
-        if self.job.reservation:
-            self.effects.append(DeleteReservation(self.job.reservation))
-        self.job = refused
-        self.events.append(_warning(Reason.INVALID_SPEC, refused.message))
-        return False
 
     def _is_in_time(self, now: float) -> bool:
         if not self.job.is_over(now):
