@@ -159,9 +159,26 @@ async def test_a_job_with_a_malformed_template_holds_up_no_other_job(world: Worl
     await world.custom("PodMigrationJob", job("a", "p", reservationOptions={"template": template}))
     await world.custom("PodMigrationJob", job("k", "q", mode="EvictDirectly"))
     async with world.service(configuration(plugins=False)) as (_, rounds):
-        await reached(world, "Running", "Eviction")
-        assert list(rounds.builder.unreadable) == ["customspec.podmigrationjobs=a"]
-    assert list(await states(world)) == ["uid-k"]
+        await until(lambda: world.requests())
+        assert list(rounds.builder.unreadable) == []
+    found = (await states(world))["uid-a"]
+    assert (found.progress.phase, found.progress.reason) == ("Failed", "InvalidPodMigrationJob")
+    assert "template" in found.progress.message or "metadata" in found.progress.message
+
+
+@pytest.mark.parametrize(("field", "value"), [("ttl", "5 minutes"), ("mode", "EvictThenMigrate")])
+async def test_a_job_with_an_unreadable_value_fails_with_the_reason(world: World, field: str, value: str) -> None:
+    await world.pod("p", "b")
+    await world.custom("PodMigrationJob", job("j", "p", **{field: value}))
+    async with world.service(configuration(plugins=False)):
+        await is_told(world, MigrationEnded)
+    (ended,) = [each for each in await world.facts("migration") if isinstance(each, MigrationEnded)]
+    assert ended.progress.phase == "Failed"
+    assert f"spec.{field}" in ended.progress.message
+    assert value in ended.progress.message
+    story = migration_story("j", "uid-j", await world.stored("migration"))
+    assert story is not None
+    assert story.steps[-1].step == "failed"
 
 
 async def test_a_job_fails_if_the_reservation_that_it_names_is_malformed(world: World) -> None:

@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_descheduler.domain.jobs.job import (
-    EVICT_DIRECTLY,
-    RESERVATION_FIRST,
     Condition,
     ConditionType,
     MigrationJob,
@@ -22,6 +20,7 @@ from koord_descheduler.domain.jobs.state_machine import created, evicted, look
 from koord_descheduler.domain.jobs.world import CreateReservation, DeleteReservation, Evict, JobPolicy, ReservationView
 from koord_descheduler.domain.view.pods import PodView
 from koordcore.protocol import keys
+from koordcore.protocol.migrations import EVICT_DIRECTLY, RESERVATION_FIRST
 from support.depth import examples
 from support.descheduler.views import pod_view_from_json
 

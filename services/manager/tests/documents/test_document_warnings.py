@@ -184,3 +184,25 @@ async def test_apply_tells_every_fault_of_a_configuration_as_lint_does() -> None
     assert result.action == "refused"
     assert [error.field for error in result.errors] == [violation.path for violation in finding.violations]
     assert len(result.errors) == 4
+
+
+@pytest.mark.parametrize(
+    ("spec", "warnings"),
+    [
+        ({"ttl": "5m", "mode": "EvictDirectly"}, []),
+        ({"ttl": "5 minutes"}, ["spec.ttl: should be", "'5 minutes'; the job fails"]),
+        (
+            {"mode": "EvictThenMigrate"},
+            ["spec.mode: should be absent or one of Res", "the job fails"],
+        ),
+    ],
+)
+def test_a_migration_job_that_cannot_work_is_told(spec: dict[str, Any], warnings: list[str]) -> None:
+    document = {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "PodMigrationJob",
+        "metadata": {"name": "j"},
+    }
+    found = document_warnings({**document, "spec": {"podRef": {"namespace": "d", "name": "p"}, **spec}})
+    assert len(found) == bool(warnings)
+    assert all(part in found[0] for part in warnings)

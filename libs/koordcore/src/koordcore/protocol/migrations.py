@@ -10,7 +10,6 @@ from koordcore.values.invalid import InvalidInput
 
 RESERVATION_FIRST: Final = "ReservationFirst"
 EVICT_DIRECTLY: Final = "EvictDirectly"
-MIGRATION_MODES: Final = ("", RESERVATION_FIRST, EVICT_DIRECTLY)  # "": the default of the controller
 
 
 def check_ttl(text: str) -> InvalidInput | None:
@@ -21,3 +20,10 @@ def check_ttl(text: str) -> InvalidInput | None:
     except InvalidInput as error:
         return error
     return None
+
+
+def check_mode(text: str) -> InvalidInput | None:
+    """Return why a job's mode is unknown; None if it is known, or "", the default of the controller. It has no path."""
+    if text in ("", RESERVATION_FIRST, EVICT_DIRECTLY):
+        return None
+    return InvalidInput(f"absent or one of {RESERVATION_FIRST}, {EVICT_DIRECTLY}", text)

@@ -110,12 +110,14 @@ class JobControl:
         builder, now = self.builder, self.clock.now().timestamp()
         jobs = all_jobs(self.builder)
         await self._carry_out(passes.aborted(jobs, builder.state), term)
+        await self._carry_out(passes.unworkable(jobs, builder, controller.policy.installation), term)
+        existing = {job.uid for job in jobs}
+        jobs = [job for job in jobs if not passes.is_unworkable(job)]
         await self._changed(passes.soft_evictions_to_withdraw(jobs, builder), term)
         await self._carry_out(passes.advanced_plans(jobs, builder, now), term)
         await self._carry_out(passes.arbitrated(jobs, builder, controller, now), term)
         await self._append(passes.overtaken(jobs, builder, controller), term)
         await self._advance(jobs, controller, now, term)
-        existing = {job.uid for job in jobs}
         self._agenda.keep_only(existing)
         await self._carry_out(passes.forgotten(existing, builder.state, controller.limiter.memory_seconds, now), term)
         if now - self._collected_at >= COLLECTION_SECONDS:

@@ -11,6 +11,7 @@ from typing import Any, Final, assert_never
 
 from koordcore.protocol import drains as drain_documents
 from koordcore.protocol import keys
+from koordcore.protocol.migrations import RESERVATION_FIRST
 from koordcore.protocol.objects import Taint
 from koordcore.requests.objects import ChangeNode, CreateObject, DeleteObject, ObjectChange
 from koordcore.values.duration import NANOS_PER_SECOND, format_duration
@@ -24,7 +25,7 @@ from koord_descheduler.domain.drain.progress import (
     DrainEffect,
     Uncordon,
 )
-from koord_descheduler.domain.jobs.job import RESERVATION_FIRST, MigrationJob
+from koord_descheduler.domain.jobs.job import MigrationJob
 from koord_descheduler.domain.jobs.reservation_template import Document, movable_document, reservation_for
 from koord_descheduler.domain.view.pods import PodView
 

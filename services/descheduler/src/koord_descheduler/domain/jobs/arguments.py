@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from koordcore.protocol.component_config import Duration, IntegerOrText, NumberOrText, SignedDuration, Text, WireModel
+from koordcore.protocol.migrations import EVICT_DIRECTLY, RESERVATION_FIRST
 from koordcore.values.invalid import InvalidInput
 from pydantic import StrictBool, StrictInt
 
@@ -74,8 +75,6 @@ class Gate(StrEnum):
     NODE_FIT = "NodeFit"
 
 
-RESERVATION_FIRST: Final = "ReservationFirst"
-EVICT_DIRECTLY: Final = "EvictDirectly"
 EVICTION: Final = "Eviction"
 DELETE: Final = "Delete"
 SOFT_EVICTION: Final = "SoftEviction"

@@ -12,13 +12,14 @@ from typing import Any, Final
 from koordcore.events.descheduling import Inputs, Number, RoundMove
 from koordcore.events.migration import TOO_MANY_EVICTIONS
 from koordcore.protocol import keys
+from koordcore.protocol.migrations import RESERVATION_FIRST
 from koordcore.requests.objects import CreateObject
 from koordcore.values.duration import NANOS_PER_SECOND, format_duration
 
 from koord_descheduler.domain.config.document import DeschedulerConfiguration
 from koord_descheduler.domain.config.effective import profile_args
 from koord_descheduler.domain.framework.registry import Registry, SharedState
-from koord_descheduler.domain.jobs.arguments import RESERVATION_FIRST, MigrationControllerArgs
+from koord_descheduler.domain.jobs.arguments import MigrationControllerArgs
 from koord_descheduler.domain.jobs.object_limiter import Bucket, EvictionBuckets, ObjectLimiter
 from koord_descheduler.domain.jobs.plugin import NAME, MigrationController
 from koord_descheduler.domain.jobs.world import JobPolicy

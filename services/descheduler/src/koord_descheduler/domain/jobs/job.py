@@ -11,13 +11,13 @@ from typing import Any, Final, cast
 
 import msgspec
 from koordcore.protocol import keys
+from koordcore.protocol.migrations import check_mode, check_ttl
 from koordcore.protocol.objects import KubeStruct, ObjectMeta, object_from_json, without_nulls
 from koordcore.protocol.reservations import Reservation
+from koordcore.values import codec
 from koordcore.values.duration import parse_seconds
 from koordcore.values.timestamps import unix_seconds
 
-RESERVATION_FIRST: Final = "ReservationFirst"
-EVICT_DIRECTLY: Final = "EvictDirectly"
 COMPLETE: Final = "Complete"
 PASSED: Final = "true"
 
@@ -62,6 +62,7 @@ class Reason(StrEnum):
     WAIT_FOR_BIND = "WaitForPodBindReservation"
     WAIT_FOR_READY = "WaitForBoundPodReady"
     PLAN_ROLLED_BACK = "PlanRolledBack"
+    INVALID_JOB = "InvalidPodMigrationJob"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,7 @@ class MigrationJob:
     message: str = ""  # The reason as a sentence
     conditions: Mapping[str, Condition] = field(default_factory=dict[str, Condition])  # Type -> condition
     node: str = ""  # Node of its Reservation
+    fault: str = ""  # Why its object cannot be carried out, with field, rule and value; "" if it can be
     bound_pod: PodRef | None = None  # Pod that has taken its Reservation; None while there is none
 
     @property
@@ -175,6 +177,9 @@ class MigrationJob:
     def rolled_back(self, message: str) -> "MigrationJob":
         return self.failed(Reason.PLAN_ROLLED_BACK, message)
 
+    def invalid(self) -> "MigrationJob":
+        return self.failed(Reason.INVALID_JOB, f"Abort job caused by invalid {self.fault}")
+
     def aborted(self, message: str) -> "MigrationJob":
         return replace(self, phase=Phase.ABORTED, message=message)
 
@@ -219,6 +224,10 @@ class _Status(KubeStruct):
     conditions: list[_Condition] = []
 
 
+class _Head(KubeStruct):
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+
+
 class _Document(KubeStruct):
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: _Spec = msgspec.field(default_factory=_Spec)
@@ -226,22 +235,28 @@ class _Document(KubeStruct):
 
 
 def _ttl(text: str) -> float | None:
-    """None if it is absent, 0 or below 0: a job without ttl never times out."""
-    seconds = parse_seconds(text) if text else 0.0
+    """None if it is absent, unreadable, 0 or below 0: a job without ttl never times out."""
+    seconds = parse_seconds(text) if text and check_ttl(text) is None else 0.0
     return seconds if seconds > 0 else None
 
 
 def job_from_json(raw: object) -> MigrationJob:
-    """An unknown phase counts as `Phase.NEW`.
+    """Read a job. An unknown phase counts as `Phase.NEW`.
+
+    A job whose fields cannot be read has a `fault`, and no values of these fields.
 
     Raises:
-        InvalidInput: The ttl is not a duration.
-        codec.DecodeError: A field has a wrong type, also one in the template of the Reservation.
+        codec.DecodeError: The metadata of the job is not valid.
     """
-    document = object_from_json(raw, _Document)
+    fault, document = "", _Document()
+    try:
+        document = object_from_json(raw, _Document)
+    except codec.DecodeError as error:
+        document.metadata, fault = object_from_json(raw, _Head).metadata, str(error)
     meta, spec, status = document.metadata, document.spec, document.status
     options = spec.reservation_options
     reference = options.reservation_ref if options is not None else None
+    template, template_fault = _template(options)
     return MigrationJob(
         name=meta.name,
         uid=meta.uid,
@@ -253,7 +268,7 @@ def job_from_json(raw: object) -> MigrationJob:
         ttl=_ttl(spec.ttl),
         is_paused=spec.paused,
         reservation=reference.name if reference is not None else "",
-        template=_template(options),
+        template=template,
         delete_options=spec.delete_options,
         phase=Phase(status.phase) if status.phase in _PHASES else Phase.NEW,
         status=status.status,
@@ -264,19 +279,28 @@ def job_from_json(raw: object) -> MigrationJob:
         },
         node=status.node_name,
         bound_pod=_pod_ref(status.pod_ref),
+        fault=fault or _value_fault(spec) or template_fault,
     )
+
+
+def _value_fault(spec: _Spec) -> str:
+    faults = {"ttl": check_ttl(spec.ttl), "mode": check_mode(spec.mode)}
+    return next((fault.at(f"spec.{name}").sentence() for name, fault in faults.items() if fault is not None), "")
 
 
 _PHASES: Final = frozenset(str(phase) for phase in Phase)
 
 
-def _template(options: _ReservationOptions | None) -> dict[str, Any] | None:
-    """Without nulls. The schema of the job does not check its fields."""
+def _template(options: _ReservationOptions | None) -> tuple[dict[str, Any] | None, str]:
+    """Without nulls, and why it cannot be read. The schema of the job does not check its fields."""
     if options is None or options.template is None:
-        return None
+        return None, ""
     template = cast("dict[str, Any]", without_nulls(options.template))
-    object_from_json(template, Reservation)
-    return template
+    try:
+        object_from_json(template, Reservation)
+    except codec.DecodeError as error:
+        return None, f"spec.reservationOptions.template: {error}"
+    return template, ""
 
 
 def _pod_ref(ref: _Ref | None) -> PodRef | None:

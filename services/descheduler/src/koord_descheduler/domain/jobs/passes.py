@@ -1,6 +1,6 @@
 """Decide one pass over all migration jobs: each function returns the changes of objects and the facts that follow.
 
-    aborted ─► soft_evictions_to_withdraw ─► advanced_plans ─► arbitrated ─► overtaken
+    aborted ─► unworkable ─► soft_evictions_to_withdraw ─► advanced_plans ─► arbitrated ─► overtaken
     ─► look_at_due, then concluded ─► forgotten ─► collected, sometimes
 
 The service makes the changes first, then it stores the facts. Changes have fixed names, so a pass that is repeated
@@ -133,6 +133,24 @@ def aborted(jobs: Iterable[MigrationJob], state: ClusterState) -> Decided:
     facts = state.of_kind(MigrationState)
     ended = [job for job in jobs if not job.is_in_flight and (known := facts.get(job.uid)) and not known.ended_at]
     return Decided([[_draft(job, recording.ended_event(job), state)] for job in ended])
+
+
+def unworkable(jobs: Iterable[MigrationJob], builder: ViewBuilder, own: str) -> Decided:
+    """End the jobs whose objects cannot be carried out, for example because of an unreadable ttl.
+
+    Their Reservations are given back, and their evictions are withdrawn. A paused job is left alone. `own`: id of the
+    installation.
+    """
+    failed = [job.invalid() for job in jobs if is_unworkable(job) and job.is_for(own) and not job.is_paused]
+    state = builder.state
+    return Decided(
+        [[_draft(job, recording.ended_event(job), state), *_withdrawn(job, state)] for job in failed],
+        [DeleteObject(kind="Reservation", name=job.reservation) for job in failed if job.reservation],
+    )
+
+
+def is_unworkable(job: MigrationJob) -> bool:
+    return bool(job.fault) and job.is_in_flight
 
 
 def advanced_plans(jobs: Iterable[MigrationJob], builder: ViewBuilder, now: float) -> Decided:

@@ -13,13 +13,14 @@ from typing import Final
 
 from koordcore.events.descheduling import Inputs, Number
 from koordcore.protocol.annotations.pods import NEVER_EVICT
+from koordcore.protocol.migrations import RESERVATION_FIRST
 
 from koord_descheduler.domain.config.arguments import native_args, parse_selector_text, selector_or_all
 from koord_descheduler.domain.framework import codes
 from koord_descheduler.domain.framework.codes import NodeFit, identity_refusals, priority_number
 from koord_descheduler.domain.framework.plugin import MovePlan, Point
 from koord_descheduler.domain.framework.registry import PluginKind, SharedState
-from koord_descheduler.domain.jobs.arguments import RESERVATION_FIRST, Gate, MigrationControllerArgs, check
+from koord_descheduler.domain.jobs.arguments import Gate, MigrationControllerArgs, check
 from koord_descheduler.domain.jobs.in_flight import JOB_EXISTS, JobsInFlight, job_of_pod
 from koord_descheduler.domain.jobs.limits import (
     EXPECTED_REPLICAS,

@@ -13,9 +13,9 @@ Source:
 from dataclasses import replace
 
 from koordcore.protocol import keys
+from koordcore.protocol.migrations import EVICT_DIRECTLY
 
 from koord_descheduler.domain.jobs.job import (
-    EVICT_DIRECTLY,
     Condition,
     ConditionType,
     MigrationJob,

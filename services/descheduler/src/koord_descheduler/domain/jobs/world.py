@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from koordcore.protocol.migrations import RESERVATION_FIRST
 from koordcore.state.migrations import RepackState
 
 from koord_descheduler.domain.jobs.arguments import DELETE, EVICTION, SOFT_EVICTION
-from koord_descheduler.domain.jobs.job import RESERVATION_FIRST, Condition, MigrationJob, PodRef
+from koord_descheduler.domain.jobs.job import Condition, MigrationJob, PodRef
 from koord_descheduler.domain.view.pods import PodView
 
 RETRY_SECONDS: Final = 3.0

@@ -15,7 +15,7 @@ from koordcore.protocol.manifests import KINDS
 from koordcore.protocol.manifests.names import check_labels
 from koordcore.protocol.manifests.reader import NAMESPACED
 from koordcore.protocol.manifests.resource_rules import check_quantities
-from koordcore.protocol.migrations import MIGRATION_MODES, check_ttl
+from koordcore.protocol.migrations import check_mode, check_ttl
 from koordcore.protocol.objects import PodSpec, object_from_json
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
@@ -108,12 +108,8 @@ def _spec_of_patch(written: JsonObject) -> Iterator[str]:
 
 
 def _job(spec: JsonObject) -> Iterator[str]:
-    effect = "the job fails at once"
-    ttl, mode = spec.get("ttl"), spec.get("mode")
-    if isinstance(ttl, str):
-        fault = check_ttl(ttl)
+    for name, check in (("ttl", check_ttl), ("mode", check_mode)):
+        value = spec.get(name)
+        fault = check(value) if isinstance(value, str) else None
         if fault is not None:
-            yield _told(fault.at("spec.ttl"), effect)
-    if isinstance(mode, str) and mode not in MIGRATION_MODES:
-        rule = f"absent or one of {', '.join(filter(None, MIGRATION_MODES))}"
-        yield _told(InvalidInput(rule, mode, "spec.mode"), effect)
+            yield _told(fault.at(f"spec.{name}"), "the job fails at once")
