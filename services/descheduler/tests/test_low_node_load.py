@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from koord_descheduler.domain.plugins.low_node_load.anomaly import (
     OK,
     AnomalyCondition,
@@ -93,3 +94,26 @@ def test_an_anomaly_without_a_timeout_lasts_a_minute() -> None:
         detector = observed(detector, now, condition, is_abnormal=True)
     assert elapsed(detector, 62.0, condition).is_anomalous
     assert not elapsed(detector, 62.1, condition).is_anomalous
+
+
+@pytest.mark.parametrize(
+    ("raw", "path"),
+    [
+        ({"highThresholds": {"cpu": 75.0}}, "nodePools[0].lowThresholds.cpu"),
+        (
+            {"highThresholds": {"cpu": 75.0}, "lowThresholds": {"cpu": 5.0, "memory": 50.0}},
+            "nodePools[0].highThresholds.memory",
+        ),
+        (
+            {"lowThresholds": {"cpu": 5.0}, "nodePools": [{"name": "x", "highThresholds": {"cpu": 9.0, "pods": 9.0}}]},
+            "nodePools[1].lowThresholds.pods",
+        ),
+    ],
+)
+def test_a_resource_needs_both_thresholds(raw: dict[str, Any], path: str) -> None:
+    assert [each.path for each in check(decode(raw))] == [path]
+
+
+def test_pools_may_complete_the_thresholds_of_the_top_level() -> None:
+    raw = {"lowThresholds": {"cpu": 5.0}, "nodePools": [{"name": "x", "highThresholds": {"cpu": 9.0}}]}
+    assert not list(check(decode(raw)))

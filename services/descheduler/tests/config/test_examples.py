@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import yaml
 from koord_descheduler.domain.config.document import DeschedulerConfiguration
-from koord_descheduler.domain.config.loading import load
+from koord_descheduler.domain.config.loading import decode, load, text_in
 from koord_descheduler.domain.config.policies import converted, left_out
 from koord_descheduler.domain.config.profiles import build_profiles
+from koord_descheduler.domain.config.validation import unknown_arguments
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koordcore.values import codec
@@ -63,8 +64,31 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"kind": "DeschedulerConfiguration"}, "kind"),
     ({"kind": "DeschedulerPolicy", "apiVersion": "v1"}, "apiVersion"),
     ({**POLICY, "profiles": {}}, "profiles"),
-    ({**POLICY, "profiles": [{"plugins": {"score": {}}}]}, "profiles[0].plugins"),
+    ({**POLICY, "profiles": [{"plugins": {"score": {}}}]}, "profiles[0].plugins.score"),
     ({**OLD_POLICY, "strategies": {"X": {"enabled": True}}}, "strategies"),
+    ({**POLICY, "strategies": {}}, "strategies"),
+    ({**POLICY, "evictLocalStoragePods": True}, "evictLocalStoragePods"),
+    ({**POLICY, "profiles": [{"pluginConfig": [{"args": {}}]}]}, "profiles[0].pluginConfig[0].name"),
+    (
+        {**POLICY, "profiles": [{"pluginConfig": [{"name": "PodLifeTime", "args": {}, "nodeFit": True}]}]},
+        "profiles[0].pluginConfig[0].nodeFit",
+    ),
+    (
+        {**POLICY, "profiles": [{"pluginConfig": [{"name": "P", "pluginConfig": [{"args": {}}]}]}]},
+        "profiles[0].pluginConfig[0].pluginConfig",
+    ),
+    (
+        {**POLICY, "profiles": [{"pluginConfig": [{"name": "P", "args": {"a": 1}}, {"name": "P", "args": {}}]}]},
+        "profiles[0].pluginConfig[0].name",
+    ),
+    (
+        {**OLD_POLICY, "strategies": {"RemoveFailedPods": {"enabled": True, "params": {"failedPod": {}}}}},
+        "strategies.RemoveFailedPods.params.failedPod",
+    ),
+    (
+        {**OLD_POLICY, "strategies": {"PodLifeTime": {"enabled": True, "params": {"podLifeTime": {"max": 1}}}}},
+        "strategies.PodLifeTime.params.podLifeTime.max",
+    ),
 ]
 
 
@@ -79,3 +103,59 @@ def test_document_that_is_no_policy_is_refused(document: dict[str, Any], path: s
 def test_fields_of_a_policy_without_counterpart_are_named(policy: dict[str, Any]) -> None:
     assert left_out(policy) == []
     assert left_out({**policy, "gracePeriodSeconds": 30, "maxNoOfPodsToEvictTotal": 1}) == ["gracePeriodSeconds"]
+
+
+def test_parameters_of_an_old_policy_have_the_effect_that_they_have_upstream() -> None:
+    lifetime: dict[str, Any] = {"states": ["ImagePullBackOff"], "podStatusPhases": ["Pending"]}
+    params: dict[str, Any] = {"podLifeTime": lifetime, "nodeFit": True, "removeDuplicates": {"excludeOwnerKinds": []}}
+    strategy = {"enabled": True, "weight": 1, "params": params}
+    policy: dict[str, Any] = {**OLD_POLICY, "strategies": {"PodLifeTime": strategy}}
+    (profile,) = converted(policy)["profiles"]
+    args = {entry["name"]: entry["args"] for entry in profile["pluginConfig"]}
+    assert args["PodLifeTime"]["states"] == ["Pending", "ImagePullBackOff"]
+    assert "nodeFit" not in args["DefaultEvictor"]
+    assert left_out(policy) == [
+        "strategies[PodLifeTime].params.nodeFit",
+        "strategies[PodLifeTime].params.removeDuplicates",
+        "strategies[PodLifeTime].weight",
+    ]
+
+
+def test_plugin_sets_of_a_policy_without_effect_are_named() -> None:
+    plugins = {"balance": {"enabled": ["RemoveDuplicates"], "disabled": ["*"]}, "filter": {"enabled": ["Other"]}}
+    found = left_out({**POLICY, "profiles": [{"name": "p", "plugins": plugins}]})
+    assert found == ["profiles[0].plugins.balance.disabled", "profiles[0].plugins.filter.enabled"]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "args", "path"),
+    [
+        ("RemovePodsHavingTooManyRestarts", {"podRestartThresholds": 100}, "podRestartThresholds"),
+        ("RemovePodsViolatingNodeTaints", {"includingPreferNoSchedule": True}, "includingPreferNoSchedule"),
+        ("LowNodeUtilization", {"evictableNamespace": {}}, "evictableNamespace"),
+        ("DefaultEvictor", {"podProtections": {"config": {"PodsWithPVC": {"classes": []}}}}, "podProtections.config"),
+    ],
+)
+def test_unknown_arguments_of_upstream_plugins_are_named(plugin: str, args: dict[str, Any], path: str) -> None:
+    policy = {**POLICY, "profiles": [{"name": "p", "pluginConfig": [{"name": plugin, "args": args}]}]}
+    (problem,) = unknown_arguments(decode(codec.encode(converted(policy))), BUILT_IN)
+    assert problem.path.startswith(f"profiles[0].pluginConfig[{plugin}].args.{path}")
+    assert problem.rule == "a field that exists here"
+
+
+def test_a_document_is_found_in_a_config_map() -> None:
+    policy = "apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\n"
+    data = {"policy.yaml": policy, "other": "text", "broken": "{"}
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": data}
+    assert text_in(codec.encode(config_map), "DeschedulerPolicy") == (policy.encode(), "data[policy.yaml]")
+    assert text_in(policy.encode(), "DeschedulerPolicy") == (policy.encode(), "")
+    for wrong in ({}, {"a": policy, "b": policy}):
+        with pytest.raises(InvalidInput, match="DeschedulerPolicy"):
+            text_in(codec.encode({**config_map, "data": wrong}), "DeschedulerPolicy")
+
+
+@pytest.mark.parametrize("file", [*POLICIES, *CONFIGURATIONS], ids=lambda file: file.stem)
+def test_examples_have_no_unknown_arguments(file: Path) -> None:
+    text = file.read_bytes()
+    made = codec.encode(converted(yaml.safe_load(text))) if file in POLICIES else text
+    assert not list(unknown_arguments(decode(made), BUILT_IN))

@@ -85,6 +85,8 @@ def problems_of(error: ValidationError, path: str = "") -> list[InvalidInput]:
     return [_problem(detail, path) for detail in error.errors(include_url=False)]
 
 
+UNKNOWN_FIELD: Final = "a field that exists here"
+"""Rule of the error about an unknown field."""
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TYPES = {
     "missing": "given",
@@ -115,7 +117,7 @@ def _problem(detail: ErrorDetails, path: str) -> InvalidInput:
         return cause.at(place) if place else cause
     match detail["type"]:
         case "extra_forbidden":
-            return InvalidInput("a field that exists here", detail["loc"][-1], place)
+            return InvalidInput(UNKNOWN_FIELD, detail["loc"][-1], place)
         case "missing":
             return InvalidInput("given", None, place)
         case "literal_error":

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, cast
 
 import typer
-from koordcore.protocol.component_config import InvalidConfiguration
+from koordcore.protocol.component_config import InvalidConfiguration, refuse
+from koordcore.protocol.manifests import read_documents
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koordctl.access.files import documents_of, text_of
+from koordctl.access.files import text_of
 from koordctl.render.output import Format, say_error, show_document, write_line
 
 if TYPE_CHECKING:
@@ -40,9 +41,16 @@ app = typer.Typer(help="Check a descheduler's configuration, or convert a policy
 
 @app.command("check-config")
 def check_config(
-    file: Annotated[Path, typer.Argument(help="A DeschedulerConfiguration (YAML or JSON).", show_default=False)],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="A DeschedulerConfiguration (YAML or JSON), or a ConfigMap that contains one.", show_default=False
+        ),
+    ],
 ) -> None:
     """Check a configuration, and print it with all defaults. Every problem is named with field, rule and value.
+
+    An unknown field in the arguments of a plugin is an error, also where the service ignores it.
 
     Settings that are accepted and have no effect are listed in comments at the top.
 
@@ -50,51 +58,68 @@ def check_config(
 
       koord descheduler check-config examples/descheduler/configurations/low-node-load.yaml
     """
-    from koord_descheduler.domain.config.loading import decode, load
-    from koord_descheduler.domain.config.validation import settings_without_effect
+    from koord_descheduler.domain.config.document import KIND
+    from koord_descheduler.domain.config.loading import decode, load, text_in
+    from koord_descheduler.domain.config.validation import settings_without_effect, unknown_arguments
     from koord_descheduler.domain.plugins.registry import BUILT_IN
 
-    text = text_of(file, wanted="a DeschedulerConfiguration")
+    whole, place = text_of(file, wanted="a DeschedulerConfiguration"), ""
     try:
+        text, place = text_in(whole, KIND)
+        written = decode(text)
+        refuse(unknown_arguments(written, BUILT_IN))
         configuration = load(text, BUILT_IN)
-    except InvalidConfiguration as error:
-        _refused(file, error)
-    for path, why in settings_without_effect(decode(text), configuration):
+    except InvalidInput as error:
+        _refused(file, error, place)
+    for path, why in settings_without_effect(written, configuration):
         write_line(f"# ignored: {path}: {why}")
     show_document(configuration.as_json(), Format.YAML)
 
 
 @app.command()
 def convert(
-    file: Annotated[Path, typer.Argument(help="A DeschedulerPolicy, v1alpha1 or v1alpha2.", show_default=False)],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="A DeschedulerPolicy, v1alpha1 or v1alpha2, or a ConfigMap that contains one.", show_default=False
+        ),
+    ],
 ) -> None:
     """Print the DeschedulerConfiguration with the effect of a DeschedulerPolicy of the Kubernetes descheduler.
 
-    Fields of the policy that have no counterpart are listed in comments at the top.
+    Fields of the policy that have no counterpart are listed in comments at the top. As for the Kubernetes descheduler,
+    an unknown field is an error, at any depth.
 
     Examples:
 
       koord descheduler convert examples/descheduler/policies/low-node-utilization.yaml
     """
-    from koord_descheduler.domain.config.loading import load
-    from koord_descheduler.domain.config.policies import converted, left_out
+    from koord_descheduler.domain.config.loading import decode, load, text_in
+    from koord_descheduler.domain.config.policies import POLICY, converted, left_out
+    from koord_descheduler.domain.config.validation import unknown_arguments
     from koord_descheduler.domain.plugins.registry import BUILT_IN
 
-    documents = documents_of(file, wanted="a DeschedulerPolicy")
+    whole, place = text_of(file, wanted="a DeschedulerPolicy"), ""
     try:
+        text, place = text_in(whole, POLICY)
+        documents = read_documents(text)
         if len(documents) != 1 or not isinstance(documents[0], dict):
             raise InvalidInput("one DeschedulerPolicy", f"{len(documents)} documents", "document")
         policy = cast("dict[str, Any]", documents[0])
         result = converted(policy)
-        load(codec.encode(result), BUILT_IN)
+        made = codec.encode(result)
+        refuse(unknown_arguments(decode(made), BUILT_IN))
+        load(made, BUILT_IN)
     except InvalidInput as error:
-        _refused(file, error)
+        _refused(file, error, place)
     for field in left_out(policy):
         write_line(f"# ignored: {field}: a DeschedulerConfiguration has no such field")
     show_document(result, Format.YAML)
 
 
-def _refused(file: Path, error: InvalidInput) -> NoReturn:
+def _refused(file: Path, error: InvalidInput, place: str = "") -> NoReturn:
+    """Print each problem, and end with status 1. `place`: path of the document in its file; "" for the file itself."""
+    error = error.at(place) if place else error
     for problem in error.problems if isinstance(error, InvalidConfiguration) else (error,):
         say_error(f"{file}: {problem.sentence()}")
     raise typer.Exit(1) from error

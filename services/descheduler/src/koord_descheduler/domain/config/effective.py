@@ -70,7 +70,7 @@ def profile_args(profile: document.ProfileConfiguration, name: str, registry: Re
         InvalidInput: The arguments are invalid. The error has the path inside the arguments.
     """
     raw = next((each.args for each in profile.plugin_config if each.name == name), None)
-    return registry[name].decode(_without_type(raw or {}))
+    return registry[name].decode(without_type(raw or {}))
 
 
 def complete_address(text: str) -> str:
@@ -151,7 +151,7 @@ def _arguments(entry: document.PluginArguments, registry: Registry) -> document.
     if not kind.is_native:
         return entry
     try:
-        args = kind.decode(_without_type(entry.args)).as_json()
+        args = kind.decode(without_type(entry.args)).as_json()
     except InvalidInput as error:
         raise error.at("args") from error
     return document.PluginArguments(
@@ -159,7 +159,7 @@ def _arguments(entry: document.PluginArguments, registry: Registry) -> document.
     )
 
 
-def _without_type(args: Mapping[str, Any]) -> dict[str, Any]:
+def without_type(args: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in args.items() if name not in ("apiVersion", "kind")}
 
 

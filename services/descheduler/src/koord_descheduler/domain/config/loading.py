@@ -6,6 +6,7 @@ Source:
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from typing import cast
 
 from koordcore.protocol.component_config import InvalidConfiguration, read
 from koordcore.protocol.manifests.documents import read_documents
@@ -52,6 +53,37 @@ def load(text: bytes, registry: Registry) -> DeschedulerConfiguration:
     _refuse(Stage.VALIDATION, value_problems(configuration, registry))
     _refuse(Stage.FRAMEWORK, framework_problems(configuration, registry))
     return configuration
+
+
+def text_in(text: bytes, kind: str) -> tuple[bytes, str]:
+    """Return the text of a document of a kind, and its path: that in a ConfigMap, or the text itself with the path "".
+
+    A ConfigMap must have one value that is such a document, under any key.
+
+    Raises:
+        InvalidInput: The text is a ConfigMap with no such value, or with several.
+    """
+    documents = read_documents(text)
+    if len(documents) != 1 or not isinstance(documents[0], dict):
+        return text, ""
+    config_map = cast("dict[str, object]", documents[0])
+    if (config_map.get("apiVersion"), config_map.get("kind")) != ("v1", "ConfigMap"):
+        return text, ""
+    data = config_map.get("data")
+    values = cast("dict[str, object]", data) if isinstance(data, dict) else {}
+    found = [key for key, value in values.items() if isinstance(value, str) and _is_of(value.encode(), kind)]
+    if len(found) != 1:
+        raise InvalidInput(f"one {kind} in a ConfigMap", found or sorted(values), "data")
+    return str(values[found[0]]).encode(), f"data[{found[0]}]"
+
+
+def _is_of(text: bytes, kind: str) -> bool:
+    try:
+        documents = read_documents(text)
+    except InvalidInput:
+        return False
+    first = documents[0] if len(documents) == 1 else None
+    return isinstance(first, dict) and cast("dict[str, object]", first).get("kind") == kind
 
 
 def decode(text: bytes) -> DeschedulerConfiguration:

@@ -10,12 +10,19 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from koordcore.protocol.component_config import Ignored, InvalidConfiguration, fields_without_effect
+from koordcore.protocol.component_config import (
+    UNKNOWN_FIELD,
+    Ignored,
+    InvalidConfiguration,
+    fields_without_effect,
+    read,
+)
+from koordcore.protocol.objects import without_nulls
 from koordcore.values.invalid import InvalidInput
 
 from koord_descheduler.domain.config.arguments import check_selector
 from koord_descheduler.domain.config.document import DeschedulerConfiguration, ProfileConfiguration
-from koord_descheduler.domain.config.effective import profile_args
+from koord_descheduler.domain.config.effective import profile_args, without_type
 from koord_descheduler.domain.framework.plugin import Point
 from koord_descheduler.domain.framework.registry import Registry
 
@@ -149,6 +156,25 @@ def _enabled_arguments(
         return
     for problem in registry[name].check(args):
         yield problem.at(where)
+
+
+def unknown_arguments(written: DeschedulerConfiguration, registry: Registry) -> Iterator[InvalidInput]:
+    """Yield an error for each unknown field in the arguments of plugins of the Kubernetes descheduler.
+
+    The service ignores them, as Koordinator does. `written`: the document as it was decoded.
+
+    Source: reality.md, 5.4
+    """
+    for index, profile in enumerate(written.profiles):
+        for entry in profile.plugin_config:
+            kind = registry.get(entry.name)
+            if kind is None or kind.arguments is None or entry.args is None:
+                continue
+            path = f"profiles[{index}].pluginConfig[{entry.name}].args"
+            try:
+                read(kind.arguments, without_nulls(without_type(entry.args)), path)
+            except InvalidConfiguration as error:
+                yield from (problem for problem in error.problems if problem.rule == UNKNOWN_FIELD)
 
 
 _LOCK: Final = "the lease is a key of the log"

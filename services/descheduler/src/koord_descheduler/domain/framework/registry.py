@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any, Final, TypeVar
 
+from koordcore.protocol.component_config import WireModel
 from koordcore.values.invalid import InvalidInput
 
 from koord_descheduler.domain.framework.plugin import Plugin, Point
@@ -54,6 +55,8 @@ class PluginKind:
     is_native: bool = False
     # Decoded JSON object -> arguments with defaults. It raises InvalidInput with the path of the field.
     decode: Callable[[Mapping[str, object]], Args]
+    # Model of its arguments, to find unknown fields in those that are decoded leniently; None if there is none.
+    arguments: type[WireModel] | None = None
     check: Callable[[Args], Iterable[InvalidInput]]  # Returns all invalid values of decoded arguments, with paths
     make: Callable[[Args, SharedState], Plugin]
 

@@ -147,6 +147,9 @@ def check(args: LowNodeLoadArgs) -> Iterator[InvalidInput]:
         path = f"nodePools[{index}]"
         yield from check_selector(pool.node_selector, f"{path}.nodeSelector")
         yield from _check_thresholds(pool, path)
+        is_complete = bool(pool.low_thresholds) and bool(pool.high_thresholds)
+        if is_complete or pool.name != DEFAULT_POOL or len(args.node_pools) == 1:
+            yield from _missing_thresholds(pool, path)
         condition = pool.anomaly_condition
         if condition is not None:
             for name in ("consecutive_abnormalities", "consecutive_normalities"):
@@ -177,3 +180,19 @@ def _check_thresholds(pool: NodePoolArgs, path: str) -> Iterator[InvalidInput]:
         for name, percent in lower.items():
             if name in upper and percent > upper[name]:
                 yield InvalidInput(f"at most {other} ({upper[name]:g})", percent, f"{path}.{field}.{name}")
+
+
+def _missing_thresholds(pool: NodePoolArgs, path: str) -> Iterator[InvalidInput]:
+    """A resource needs both thresholds: without a low one, every node would count as lightly used, also a hot one.
+
+    The caller leaves out a top level with thresholds of one kind only: its pools complete them, and it does nothing.
+
+    Source: reality.md, 5.5
+    """
+    low, high = pool.low_thresholds or {}, pool.high_thresholds or {}
+    for field, given, other, missing in (
+        ("lowThresholds", low, "highThresholds", high),
+        ("highThresholds", high, "lowThresholds", low),
+    ):
+        for name in sorted(given.keys() - missing.keys()):
+            yield InvalidInput(f"given, because {field} has it", None, f"{path}.{other}.{name}")

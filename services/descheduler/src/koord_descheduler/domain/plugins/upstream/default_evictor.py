@@ -266,6 +266,7 @@ KIND: Final = PluginKind(
     name=NAME,
     points=frozenset({Point.EVICT, Point.FILTER}),
     decode=lambda raw: upstream_args(raw, DefaultEvictorArgs),
+    arguments=DefaultEvictorArgs,
     check=check,
     make=lambda args, shared: DefaultEvictor(args, shared.priority_classes),
 )

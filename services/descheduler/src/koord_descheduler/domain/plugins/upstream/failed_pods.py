@@ -69,6 +69,7 @@ KIND: Final = PluginKind(
     name=NAME,
     points=frozenset({Point.DESCHEDULE}),
     decode=lambda raw: upstream_args(raw, RemoveFailedPodsArgs),
+    arguments=RemoveFailedPodsArgs,
     check=check_pods,
     make=lambda args, _: RemoveFailedPods(args),
 )

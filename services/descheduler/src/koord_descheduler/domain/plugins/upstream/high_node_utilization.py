@@ -94,6 +94,7 @@ KIND: Final = PluginKind(
     name=NAME,
     points=frozenset({Point.BALANCE}),
     decode=lambda raw: upstream_args(raw, HighNodeUtilizationArgs),
+    arguments=HighNodeUtilizationArgs,
     check=check,
     make=lambda args, _: HighNodeUtilization(args),
 )

@@ -134,6 +134,7 @@ KIND: Final = PluginKind(
     name=NAME,
     points=frozenset({Point.DESCHEDULE}),
     decode=lambda raw: upstream_args(raw, RemovePodsViolatingInterPodAntiAffinityArgs),
+    arguments=RemovePodsViolatingInterPodAntiAffinityArgs,
     check=check_pods,
     make=lambda args, _: RemovePodsViolatingInterPodAntiAffinity(args),
 )

@@ -137,6 +137,7 @@ KIND: Final = PluginKind(
     name=NAME,
     points=frozenset({Point.BALANCE}),
     decode=lambda raw: upstream_args(raw, LowNodeUtilizationArgs),
+    arguments=LowNodeUtilizationArgs,
     check=check,
     make=lambda args, _: LowNodeUtilization(args),
 )

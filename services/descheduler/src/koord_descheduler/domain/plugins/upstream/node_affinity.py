@@ -100,6 +100,7 @@ KIND: Final = PluginKind(
     name=NAME,
     points=frozenset({Point.DESCHEDULE}),
     decode=lambda raw: upstream_args(raw, RemovePodsViolatingNodeAffinityArgs),
+    arguments=RemovePodsViolatingNodeAffinityArgs,
     check=check,
     make=lambda args, _: RemovePodsViolatingNodeAffinity(args),
 )

@@ -74,6 +74,7 @@ KIND: Final = PluginKind(
     name=NAME,
     points=frozenset({Point.DESCHEDULE}),
     decode=lambda raw: upstream_args(raw, RemovePodsViolatingNodeTaintsArgs),
+    arguments=RemovePodsViolatingNodeTaintsArgs,
     check=check,
     make=lambda args, _: RemovePodsViolatingNodeTaints(args),
 )

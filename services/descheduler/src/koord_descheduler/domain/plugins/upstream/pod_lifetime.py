@@ -143,6 +143,7 @@ KIND: Final = PluginKind(
     name=NAME,
     points=frozenset({Point.DESCHEDULE}),
     decode=lambda raw: upstream_args(raw, PodLifeTimeArgs),
+    arguments=PodLifeTimeArgs,
     check=check,
     make=lambda args, _: PodLifeTime(args),
 )

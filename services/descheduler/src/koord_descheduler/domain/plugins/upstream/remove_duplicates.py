@@ -158,6 +158,7 @@ KIND: Final = PluginKind(
     name=NAME,
     points=frozenset({Point.BALANCE}),
     decode=lambda raw: upstream_args(raw, RemoveDuplicatesArgs),
+    arguments=RemoveDuplicatesArgs,
     check=check,
     make=lambda args, _: RemoveDuplicates(args),
 )

@@ -77,6 +77,7 @@ KIND: Final = PluginKind(
     name=NAME,
     points=frozenset({Point.DESCHEDULE}),
     decode=lambda raw: upstream_args(raw, RemovePodsHavingTooManyRestartsArgs),
+    arguments=RemovePodsHavingTooManyRestartsArgs,
     check=check,
     make=lambda args, _: RemovePodsHavingTooManyRestarts(args),
 )

@@ -319,6 +319,7 @@ KIND: Final = PluginKind(
     name=NAME,
     points=frozenset({Point.BALANCE}),
     decode=lambda raw: upstream_args(raw, RemovePodsViolatingTopologySpreadConstraintArgs),
+    arguments=RemovePodsViolatingTopologySpreadConstraintArgs,
     check=check,
     make=lambda args, _: RemovePodsViolatingTopologySpreadConstraint(args),
 )
