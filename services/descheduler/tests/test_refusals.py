@@ -379,3 +379,32 @@ def test_a_pod_that_the_object_limiter_refuses_has_the_tokens_that_are_left(*, i
     sentence = round_sentence(found, "u-1")
     assert sentence is not None
     assert sentence.endswith("object_limiter (0.5 of 1)")
+
+
+KARPENTER, AUTOSCALER = "karpenter.sh/do-not-disrupt", "cluster-autoscaler.kubernetes.io/safe-to-evict"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "is_protected"),
+    [
+        ({KARPENTER: "true"}, True),
+        ({KARPENTER: "4h"}, True),
+        ({KARPENTER: "false"}, False),
+        ({AUTOSCALER: "false"}, True),
+        ({AUTOSCALER: "true"}, False),
+        ({KARPENTER: "true", "descheduler.alpha.kubernetes.io/evict": "true"}, False),
+    ],
+)
+@pytest.mark.parametrize("evictor", ["MigrationController", "DefaultEvictor"])
+def test_annotations_of_autoscalers_protect_a_pod(
+    evictor: str, annotations: dict[str, str], *, is_protected: bool
+) -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}
+    metadata = {"name": "p", "namespace": "d", "uid": "u", "annotations": annotations, "ownerReferences": [owner]}
+    pod = pod_view_from_json({"metadata": metadata, "spec": {"schedulerName": "koord-scheduler", "nodeName": "n"}})
+    for switch in (False, True):
+        args = BUILT_IN[evictor].decode({"evictDoNotDisruptPods": switch})
+        plugin = BUILT_IN[evictor].make(args, SharedState())
+        assert isinstance(plugin, FilterPlugin)
+        found = plugin.refusals(pod, ClusterView(now=0.0, nodes=(), pods=(pod,)))
+        assert ("do_not_disrupt" in found) is (is_protected and not switch)

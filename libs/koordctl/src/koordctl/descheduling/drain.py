@@ -34,6 +34,7 @@ _RULES: Final = {
     codes.BARE_POD: "has no controller that would replace it",
     codes.SYSTEM_CRITICAL: "has a priority that is protected",
     codes.MAX_EVICTION_COST: "has the highest eviction cost",
+    codes.DO_NOT_DISRUPT: "has an annotation for an autoscaler that forbids to move it",
     codes.LOCAL_STORAGE: "has local storage",
     codes.PVC: "has a volume with a claim",
     EXPECTED_REPLICAS: "belongs to a workload that cannot spare it",

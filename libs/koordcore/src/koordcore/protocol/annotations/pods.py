@@ -109,6 +109,20 @@ def parse_eviction_priority(annotations: Mapping[str, str]) -> int:
     return parse_present(annotations, keys.EVICTION_PRIORITY, parse_decimal) or 0
 
 
+def forbids_disruption(annotations: Mapping[str, str]) -> bool:
+    """Return whether a pod's annotation for an autoscaler forbids to move it.
+
+    `karpenter.sh/do-not-disrupt` forbids it unless it is empty or `false`: newer versions of Karpenter also accept a
+    duration. `cluster-autoscaler.kubernetes.io/safe-to-evict` forbids it if it is exactly `false`.
+
+    Source: reality.md, 5.3.
+    """
+    return (
+        annotations.get(keys.KARPENTER_DO_NOT_DISRUPT, "") not in ("", FALSE)
+        or annotations.get(keys.AUTOSCALER_SAFE_TO_EVICT) == FALSE
+    )
+
+
 def is_eviction_enabled(labels: Mapping[str, str]) -> bool:
     """Return whether the agent may evict a pod that is not best effort. It may if the label
     `koordinator.sh/eviction-enabled` is exactly `true`.

@@ -113,6 +113,9 @@ class MigrationControllerArgs(WireModel):
     evict_local_storage_pods: StrictBool = False
     evict_system_critical_pods: StrictBool = False
     ignore_pvc_pods: StrictBool = False  # Whether pods with volume claims stay
+    # Whether pods leave although an annotation for an autoscaler forbids it: karpenter.sh/do-not-disrupt, or
+    # cluster-autoscaler.kubernetes.io/safe-to-evict. Koordinator does not know this argument.
+    evict_do_not_disrupt_pods: StrictBool = False
     # Pods with this priority or a higher one stay; None: not checked.
     priority_threshold: PriorityThreshold | None = None
     label_selector: LabelSelectorArgs | None = None  # Pods that may leave; None: all. The same holds for `namespaces`.

@@ -92,6 +92,8 @@ class BaseFilter:
             yield codes.PRIORITY_THRESHOLD
         if pod.must_stay:
             yield codes.MAX_EVICTION_COST
+        if not self._args.evict_do_not_disrupt_pods and pod.forbids_disruption:
+            yield codes.DO_NOT_DISRUPT
 
     def _scope(self, pod: PodView) -> Iterator[str]:
         if self._protects_local and pod.has_local_storage:

@@ -11,7 +11,12 @@ from typing import Any, Final, cast
 
 import msgspec
 from koordcore.protocol import keys
-from koordcore.protocol.annotations.pods import NEVER_EVICT, parse_deletion_cost, parse_eviction_cost
+from koordcore.protocol.annotations.pods import (
+    NEVER_EVICT,
+    forbids_disruption,
+    parse_deletion_cost,
+    parse_eviction_cost,
+)
 from koordcore.protocol.objects import ContainerStatus, OwnerReference, Pod
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.priority import PriorityBand, priority_class
@@ -110,6 +115,11 @@ class PodView:
     def claims(self) -> list[str]:
         volumes = self.object.spec.volumes
         return [each.persistent_volume_claim.claim_name for each in volumes if each.persistent_volume_claim is not None]
+
+    @property
+    def forbids_disruption(self) -> bool:
+        """Whether an annotation for an autoscaler forbids to move the pod."""
+        return forbids_disruption(self.object.metadata.annotations)
 
     @property
     def must_stay(self) -> bool:

@@ -75,6 +75,9 @@ class DefaultEvictorArgs(WireModel):
     evict_failed_bare_pods: StrictBool = False
     ignore_pvc_pods: StrictBool = False
     ignore_pods_without_pdb: StrictBool = False
+    # Whether pods leave although an annotation for an autoscaler forbids it. The Kubernetes descheduler does not know
+    # this argument.
+    evict_do_not_disrupt_pods: StrictBool = False
     pod_protections: PodProtections = PodProtections()
     # "" or "Preferred": the annotation prefer-no-eviction only changes the order; "Mandatory": it forbids the eviction.
     no_eviction_policy: Text = ""
@@ -228,6 +231,8 @@ class DefaultEvictor:
             yield codes.PVC
         if WITHOUT_PDB in protects and not _has_budget(pod, cluster):
             yield codes.NO_PDB
+        if not self._args.evict_do_not_disrupt_pods and pod.forbids_disruption:
+            yield codes.DO_NOT_DISRUPT
         if RESOURCE_CLAIMS in protects and pod.object.spec.resource_claims:
             yield codes.RESOURCE_CLAIMS
 
