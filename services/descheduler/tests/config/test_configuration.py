@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from koord_descheduler.domain.config.arguments import PREFERRED
 from koord_descheduler.domain.config.loading import ConfigurationRefused, Stage, decode, load
 from koord_descheduler.domain.config.profiles import build_profiles, eviction_limits
 from koord_descheduler.domain.config.validation import (
@@ -13,6 +14,7 @@ from koord_descheduler.domain.config.validation import (
     NO_NAMESPACES,
     NOT_ACTED_ON,
     OFF_LIMITER,
+    endless_evictions,
     settings_without_effect,
 )
 from koord_descheduler.domain.framework.registry import SharedState
@@ -280,3 +282,41 @@ def test_native_plugins_have_the_defaults_of_the_reference_in_full() -> None:
         0.15,
         0.02,
     )
+
+
+@pytest.mark.parametrize(
+    ("plugin", "args", "path"),
+    [
+        ("MigrationController", "{priorityThreshold: {value: 1, name: x}}", "priorityThreshold.name"),
+        ("MigrationController", "{priorityThreshold: {value: 2000000001}}", "priorityThreshold.value"),
+        ("MigrationController", "{defaultDeleteOptions: {gracePeriodSeconds: soon}}", "gracePeriodSeconds"),
+        ("MigrationController", "{defaultDeleteOptions: {propagationPolicy: Later}}", "propagationPolicy"),
+        ("DefaultEvictor", "{priorityThreshold: {value: 2000000001}}", "priorityThreshold.value"),
+        ("DefaultEvictor", "{minReplicas: -1}", "minReplicas"),
+    ],
+)
+def test_arguments_that_can_never_work_are_refused(plugin: str, args: str, path: str) -> None:
+    enabled = "{filter: {enabled: [{name: DefaultEvictor}]}}"
+    config = f"[{{name: {plugin}, args: {args}}}]"
+    (problem,) = refusal(f"{HEADER}profiles: [{{plugins: {enabled}, pluginConfig: {config}}}]").problems
+    assert problem.path.endswith(path)
+
+
+def test_settings_because_of_which_a_plugin_does_nothing_are_told() -> None:
+    text = (
+        f"{HEADER}profiles:\n- plugins:\n    balance: {{enabled: [{{name: LowNodeLoad}}], disabled: [{{name: X}}]}}\n"
+        "    filter: {enabled: [{name: DefaultEvictor}]}\n"
+        "    deschedule: {enabled: [{name: RemovePodsViolatingNodeAffinity}]}\n"
+        "  pluginConfig:\n"
+        "  - {name: DefaultEvictor, args: {namespaceLabelSelector: {matchExpressions: [{key: a, operator: Exists}]}}}\n"
+        f"  - {{name: RemovePodsViolatingNodeAffinity, args: {{nodeAffinityType: [required, {PREFERRED}]}}}}\n"
+    )
+    configuration = load(text.encode(), BUILT_IN)
+    assert [each.path for each in settings_without_effect(decode(text.encode()), configuration)] == [
+        "profiles[0].plugins.balance.disabled[0]",
+        "profiles[0].pluginConfig[DefaultEvictor].args.namespaceLabelSelector",
+        "profiles[0].pluginConfig[RemovePodsViolatingNodeAffinity].args.nodeAffinityType[0]",
+        "profiles[0].plugins.balance",
+    ]
+    (endless,) = endless_evictions(configuration)
+    assert endless.path == "profiles[0].pluginConfig[RemovePodsViolatingNodeAffinity].args.nodeAffinityType"

@@ -60,7 +60,7 @@ def check_config(
     """
     from koord_descheduler.domain.config.document import KIND
     from koord_descheduler.domain.config.loading import decode, load, text_in
-    from koord_descheduler.domain.config.validation import settings_without_effect, unknown_arguments
+    from koord_descheduler.domain.config.validation import endless_evictions, settings_without_effect, unknown_arguments
     from koord_descheduler.domain.plugins.registry import BUILT_IN
 
     whole, place = text_of(file, wanted="a DeschedulerConfiguration"), ""
@@ -73,6 +73,8 @@ def check_config(
         _refused(file, error, place)
     for path, why in settings_without_effect(written, configuration):
         write_line(f"# ignored: {path}: {why}")
+    for path, why in endless_evictions(configuration):
+        write_line(f"# warning: {path}: {why}")
     show_document(configuration.as_json(), Format.YAML)
 
 

@@ -19,6 +19,9 @@ from pydantic import StrictInt
 
 from koord_descheduler.domain.view.pods import SYSTEM_CRITICAL, PodView
 
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+"""Kinds of node affinity, as arguments name them."""
 M = TypeVar("M", bound=WireModel)
 
 
@@ -111,6 +114,16 @@ class PriorityThreshold(WireModel):
         if value is not None and value > SYSTEM_CRITICAL:
             raise InvalidInput(f"at most {SYSTEM_CRITICAL}", value, path)
         return value
+
+
+def check_threshold(threshold: PriorityThreshold | None) -> Iterator[InvalidInput]:
+    """Yield an error if a threshold has both a value and a name, or a value above that of critical pods."""
+    if threshold is None or threshold.value is None:
+        return
+    if threshold.name:
+        yield InvalidInput("absent with a value", threshold.name, "priorityThreshold.name")
+    if threshold.value > SYSTEM_CRITICAL:
+        yield InvalidInput(f"at most {SYSTEM_CRITICAL}", threshold.value, "priorityThreshold.value")
 
 
 def check_choice(text: str, choices: Iterable[str], path: str) -> Iterator[InvalidInput]:

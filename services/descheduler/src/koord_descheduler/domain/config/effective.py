@@ -25,7 +25,7 @@ _ANY_HOST: Final = "0.0.0.0"  # noqa: S104 - the default of the reference
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 _DEFAULT_QPS: Final = 50
 _DEFAULT_BURST: Final = 100
-_DEFAULT_PLUGINS: Final[Mapping[Point, tuple[str, ...]]] = {
+DEFAULT_PLUGINS: Final[Mapping[Point, tuple[str, ...]]] = {
     Point.DESCHEDULE: (),
     Point.BALANCE: (),
     Point.EVICT: ("MigrationController",),
@@ -120,7 +120,7 @@ def _profile(
     written: document.ProfileConfiguration, registry: Registry, path: str, problems: list[InvalidInput]
 ) -> document.ProfileConfiguration:
     plugins = document.Plugins(
-        **{point.value: merged(defaults, written.plugins.at(point)) for point, defaults in _DEFAULT_PLUGINS.items()}
+        **{point.value: merged(defaults, written.plugins.at(point)) for point, defaults in DEFAULT_PLUGINS.items()}
     )
     entries: list[document.PluginArguments] = []
     for index, entry in enumerate(written.plugin_config):

@@ -7,7 +7,7 @@ Source:
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from koordcore.protocol.component_config import (
@@ -20,9 +20,9 @@ from koordcore.protocol.component_config import (
 from koordcore.protocol.objects import without_nulls
 from koordcore.values.invalid import InvalidInput
 
-from koord_descheduler.domain.config.arguments import check_selector
-from koord_descheduler.domain.config.document import DeschedulerConfiguration, ProfileConfiguration
-from koord_descheduler.domain.config.effective import profile_args, without_type
+from koord_descheduler.domain.config.arguments import PREFERRED, REQUIRED, check_selector
+from koord_descheduler.domain.config.document import ALL, DeschedulerConfiguration, ProfileConfiguration
+from koord_descheduler.domain.config.effective import DEFAULT_PLUGINS, profile_args, without_type
 from koord_descheduler.domain.framework.plugin import Point
 from koord_descheduler.domain.framework.registry import Registry
 
@@ -177,6 +177,7 @@ def unknown_arguments(written: DeschedulerConfiguration, registry: Registry) -> 
                 yield from (problem for problem in error.problems if problem.rule == UNKNOWN_FIELD)
 
 
+LOW_NODE_LOAD: Final = "LowNodeLoad"
 _LOCK: Final = "the lease is a key of the log"
 NOT_ACTED_ON: Final = {
     "leaderElection.resourceLock": _LOCK,
@@ -201,6 +202,7 @@ def settings_without_effect(
     """`written`: the document as it was decoded. `effective`: the same with all defaults."""
     yield from fields_without_effect(written, NOT_ACTED_ON)
     for index, (profile, filled) in enumerate(zip(written.profiles, effective.profiles, strict=False)):
+        yield from _idle_plugins(profile, filled, f"profiles[{index}]")
         enabled = {each.name for point in Point for each in filled.plugins.at(point).enabled}
         for entry in profile.plugin_config:
             path = f"profiles[{index}].pluginConfig[{entry.name}]"
@@ -219,5 +221,46 @@ def settings_without_effect(
                     pass
                 case {"namespaceLabelSelector": {"matchExpressions": _}} if entry.name == "DefaultEvictor":
                     yield Ignored(f"{path}.args.namespaceLabelSelector", NO_NAMESPACES)
+                case _:
+                    pass
+
+
+def _idle_plugins(profile: ProfileConfiguration, filled: ProfileConfiguration, path: str) -> Iterator[Ignored]:
+    """Yield disabled plugins that are no default ones, and values because of which a plugin does nothing."""
+    for point in Point:
+        for place, each in enumerate(profile.plugins.at(point).disabled):
+            if each.name not in (ALL, *DEFAULT_PLUGINS[point]):
+                yield Ignored(f"{path}.plugins.{point.value}.disabled[{place}]", "no default plugin has this name")
+    for entry in profile.plugin_config:
+        args, where = entry.args or {}, f"{path}.pluginConfig[{entry.name}].args"
+        match entry.name, args:
+            case "RemovePodsViolatingNodeAffinity", {"nodeAffinityType": [*types]}:
+                for place, text in enumerate(types):
+                    if text not in (REQUIRED, PREFERRED):
+                        yield Ignored(f"{where}.nodeAffinityType[{place}]", f"must be {REQUIRED} or {PREFERRED}")
+            case "DefaultEvictor", {"namespaceLabelSelector": {"matchExpressions": [*_], **rest}} if not rest.get(
+                "matchLabels"
+            ):
+                yield Ignored(f"{where}.namespaceLabelSelector", "it is read only if it has matchLabels")
+            case _:
+                pass
+    enabled = {each.name for each in filled.plugins.balance.enabled}
+    for entry in filled.plugin_config:
+        if entry.name != LOW_NODE_LOAD:
+            continue
+        pools: list[Mapping[str, object]] = (entry.args or {}).get("nodePools", [])
+        is_idle = not any(pool.get("highThresholds") or pool.get("prodHighThresholds") for pool in pools)
+        if pools and is_idle and LOW_NODE_LOAD in enabled:
+            yield Ignored(f"{path}.plugins.balance", f"{LOW_NODE_LOAD} does nothing without a high threshold")
+
+
+def endless_evictions(effective: DeschedulerConfiguration) -> Iterator[Ignored]:
+    """Yield settings with which a pod may leave again and again, as with the Kubernetes descheduler."""
+    for index, profile in enumerate(effective.profiles):
+        for entry in profile.plugin_config:
+            match entry.name, entry.args:
+                case "RemovePodsViolatingNodeAffinity", {"nodeAffinityType": [*types]} if PREFERRED in types:
+                    path = f"profiles[{index}].pluginConfig[{entry.name}].args.nodeAffinityType"
+                    yield Ignored(path, "a pod leaves again and again while its preferred node has no room for it")
                 case _:
                     pass

@@ -22,6 +22,7 @@ from koord_descheduler.domain.config.arguments import (
     check_choice,
     check_namespaces,
     check_selector,
+    check_threshold,
     parse_selector_text,
 )
 
@@ -79,6 +80,7 @@ EVICTION: Final = "Eviction"
 DELETE: Final = "Delete"
 SOFT_EVICTION: Final = "SoftEviction"
 _DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+PROPAGATIONS: Final = ("Orphan", "Background", "Foreground")
 WORKLOAD: Final = "workload"
 NAMESPACE: Final = "namespace"
 
@@ -159,6 +161,8 @@ def check(args: MigrationControllerArgs) -> Iterator[InvalidInput]:
         yield InvalidInput("at least 1", args.max_concurrent_reconciles, "maxConcurrentReconciles")
     yield from check_selector(args.label_selector, "labelSelector")
     yield from check_namespaces(args.namespaces, "namespaces")
+    yield from check_threshold(args.priority_threshold)
+    yield from _check_delete_options(args.default_delete_options or {})
     try:
         parse_selector_text(args.node_selector)
     except InvalidInput as error:
@@ -174,6 +178,15 @@ def check(args: MigrationControllerArgs) -> Iterator[InvalidInput]:
         yield InvalidInput("at least 0s", f"{args.default_job_ttl:g}s", "defaultJobTTL")
     if args.evict_burst <= 0:
         yield InvalidInput("above 0", args.evict_burst, "evictBurst")
+
+
+def _check_delete_options(options: Mapping[str, object]) -> Iterator[InvalidInput]:
+    """The API server would refuse every eviction with such options."""
+    seconds, policy = options.get("gracePeriodSeconds", 0), options.get("propagationPolicy", PROPAGATIONS[0])
+    if not isinstance(seconds, int) or isinstance(seconds, bool) or seconds < 0:
+        yield InvalidInput("an integer of at least 0", seconds, "defaultDeleteOptions.gracePeriodSeconds")
+    if policy not in PROPAGATIONS:
+        yield InvalidInput(f"one of {', '.join(PROPAGATIONS)}", policy, "defaultDeleteOptions.propagationPolicy")
 
 
 def _check_limits(args: MigrationControllerArgs) -> Iterator[InvalidInput]:

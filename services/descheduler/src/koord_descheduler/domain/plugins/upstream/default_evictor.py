@@ -9,16 +9,17 @@ from typing import Final
 
 from koordcore.events.descheduling import Inputs, Number
 from koordcore.protocol import keys
-from koordcore.protocol.component_config import Duration, Text, WireModel
+from koordcore.protocol.component_config import Duration, NotNegative, Text, WireModel
 from koordcore.protocol.selectors import is_matching
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds
-from pydantic import StrictBool, StrictInt
+from pydantic import StrictBool
 
 from koord_descheduler.domain.config.arguments import (
     LabelSelectorArgs,
     PriorityThreshold,
     check_selector,
+    check_threshold,
     parse_selector_text,
     selector_or_all,
     upstream_args,
@@ -86,7 +87,7 @@ class DefaultEvictorArgs(WireModel):
     priority_threshold: PriorityThreshold | None = None
     label_selector: LabelSelectorArgs | None = None  # Pods that may be evicted; None: all
     # Smallest number of pods that the owner of a pod must have, if there is only one owner; 0 or 1: not checked.
-    min_replicas: StrictInt = 0
+    min_replicas: NotNegative = 0
     min_pod_age: Duration | None = None  # Seconds that a pod must have run; None: not checked
     node_fit: StrictBool = False  # Whether a pod is evicted only if it fits another ready node
     node_selector: Text = ""  # Nodes that count for `node_fit`, as text such as "a=b,!c"; "": all
@@ -130,9 +131,7 @@ def check(args: DefaultEvictorArgs) -> Iterator[InvalidInput]:
                 yield InvalidInput("the name of a storage class", each.name, path)
     if args.no_eviction_policy not in ("", PREFERRED, MANDATORY):
         yield InvalidInput(f"one of {PREFERRED}, {MANDATORY}", args.no_eviction_policy, "noEvictionPolicy")
-    threshold = args.priority_threshold
-    if threshold is not None and threshold.value is not None and threshold.name:
-        yield InvalidInput("absent with a value", threshold.name, "priorityThreshold.name")
+    yield from check_threshold(args.priority_threshold)
     yield from check_selector(args.label_selector, "labelSelector")
     yield from check_selector(args.namespace_label_selector, "namespaceLabelSelector")
     try:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from koordcore.events.descheduling import ClassifiedNodes
-from koordcore.protocol.component_config import WireModel
+from koordcore.protocol.component_config import NotNegative, WireModel
 from koordcore.values.invalid import InvalidInput
 from pydantic import StrictBool, StrictInt
 
@@ -25,7 +25,7 @@ NAME: Final = "LowNodeUtilization"
 class EvictionLimits(WireModel):
     """Largest number of evictions per node and round; None: no limit."""
 
-    node: StrictInt | None = None
+    node: NotNegative | None = None
 
 
 class LowNodeUtilizationArgs(WireModel):

@@ -14,6 +14,8 @@ from koordcore.protocol.placement import term_matches_one
 from koordcore.values.invalid import InvalidInput
 
 from koord_descheduler.domain.config.arguments import (
+    PREFERRED,
+    REQUIRED,
     PodScope,
     PodScopeArgs,
     check_pods,
@@ -26,8 +28,6 @@ from koord_descheduler.domain.view.nodes import NodeView
 from koord_descheduler.domain.view.pods import PodView
 
 NAME: Final = "RemovePodsViolatingNodeAffinity"
-REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 class RemovePodsViolatingNodeAffinityArgs(PodScopeArgs):
