@@ -25,7 +25,7 @@ from koordcore.events.objects import PodSpecDeleted
 from koordcore.events.reservation import ReservationUnschedulable
 from msgspec.structs import replace
 from support.descheduler.jobs import configuration, job
-from support.kubernetes.gateway_world import World, gateway_world, node, pod
+from support.kubernetes.gateway_world import World, gateway_world, install_crds, node, pod
 from support.until import until
 
 Row = tuple[str, str, str, str, str]
@@ -94,7 +94,9 @@ DRAINS: Final[list[Row]] = [
 
 async def test_each_row_of_the_table_reaches_the_api_server(tmp_path: Path) -> None:
     recorded = await _facts_of_jobs()
-    async with gateway_world(tmp_path) as world:
+    async with gateway_world(tmp_path, begin=False) as world:
+        await install_crds(world.server)
+        await world.begin()
         for stored in recorded:
             event = CATALOGUE.read(stored)
             assert event is not None
@@ -205,9 +207,12 @@ async def _evict_pods(world: World) -> None:
         message="it is too old (PodLifeTime)",
         trigger="PodLifeTime",
     )
-    by_job = replace(
-        directly, name="by-job", message="node is hot (migration job done)", job="done", job_uid="uid-done"
-    )
+    spec = {"podRef": {"namespace": "default", "name": "by-job"}}
+    kind = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "PodMigrationJob"}
+    made = await world.server.apply({**kind, "metadata": {"name": "done"}, "spec": spec})
+    await world.until(lambda: world.view.custom("podmigrationjobs", "", "done"))
+    uid = made["metadata"]["uid"]
+    by_job = replace(directly, name="by-job", message="node is hot (migration job done)", job="done", job_uid=uid)
     for request in (by_job, directly):
         await world.append(AggregateRef("eviction", uids[request.name]), request)
     await world.until(lambda: any(row[1:3] == ("Warning", "Evicting") for row in _rows(world)))
