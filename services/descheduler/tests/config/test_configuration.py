@@ -314,9 +314,9 @@ def test_settings_because_of_which_a_plugin_does_nothing_are_told() -> None:
     configuration = load(text.encode(), BUILT_IN)
     assert [each.path for each in settings_without_effect(decode(text.encode()), configuration)] == [
         "profiles[0].plugins.balance.disabled[0]",
-        "profiles[0].pluginConfig[DefaultEvictor].args.namespaceLabelSelector",
         "profiles[0].pluginConfig[RemovePodsViolatingNodeAffinity].args.nodeAffinityType[0]",
         "profiles[0].plugins.balance",
+        "profiles[0].pluginConfig[DefaultEvictor].args.namespaceLabelSelector",
     ]
     (endless,) = endless_evictions(configuration)
     assert endless.path == "profiles[0].pluginConfig[RemovePodsViolatingNodeAffinity].args.nodeAffinityType"

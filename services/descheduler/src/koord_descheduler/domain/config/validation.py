@@ -238,10 +238,6 @@ def _idle_plugins(profile: ProfileConfiguration, filled: ProfileConfiguration, p
                 for place, text in enumerate(types):
                     if text not in (REQUIRED, PREFERRED):
                         yield Ignored(f"{where}.nodeAffinityType[{place}]", f"must be {REQUIRED} or {PREFERRED}")
-            case "DefaultEvictor", {"namespaceLabelSelector": {"matchExpressions": [*_], **rest}} if not rest.get(
-                "matchLabels"
-            ):
-                yield Ignored(f"{where}.namespaceLabelSelector", "it is read only if it has matchLabels")
             case _:
                 pass
     enabled = {each.name for each in filled.plugins.balance.enabled}
