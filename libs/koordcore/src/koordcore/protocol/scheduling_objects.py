@@ -71,7 +71,9 @@ class ServiceSpec(KubeStruct):
 
 
 class Service(KubeStruct):
-    """A Service object (v1), reduced to its selector. Topology spread uses it as a default selector."""
+    """A Service or ReplicationController object (v1), reduced to its selector. Topology spread uses it as a default
+    selector.
+    """
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ServiceSpec = msgspec.field(default_factory=ServiceSpec)
@@ -84,7 +86,7 @@ class ControllerSpec(KubeStruct):
 
 
 class SelectingController(KubeStruct):
-    """A controller of pods (apps/v1 or batch/v1), reduced to its selector. Topology spread uses it as a default
+    """A controller of pods (apps/v1), reduced to its selector. Topology spread uses it as a default
     selector.
     """
 

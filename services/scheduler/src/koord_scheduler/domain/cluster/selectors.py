@@ -13,7 +13,7 @@ from koordcore.protocol.selectors import Selector
 
 from koord_scheduler.domain.cluster.kinds import compiled
 
-_CONTROLLERS: Final = ("ReplicaSet", "StatefulSet", "ReplicationController", "Deployment", "Job")
+_CONTROLLERS: Final = ("ReplicaSet", "StatefulSet", "ReplicationController", "Deployment")
 
 
 class OwnerSelectors:

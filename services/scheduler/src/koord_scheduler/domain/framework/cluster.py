@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Final, TypeAlias, TypeVar, cast
 
-from koordcore.protocol.objects import Namespace, Node, Pod, Workload, object_from_json
+from koordcore.protocol.objects import LabelSelector, Namespace, Node, Pod, Workload, object_from_json
 from koordcore.protocol.scheduling_objects import PodDisruptionBudget, SelectingController, Service
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
@@ -42,13 +42,14 @@ CONTROLLER_PLURALS: Final = {
     "replicasets": "ReplicaSet",
     "statefulsets": "StatefulSet",
     "deployments": "Deployment",
-    "jobs": "Job",
 }
-"""Controllers that come as plain objects.
+"""Controllers with a label selector that spreads their pods by default.
 
-With an API server, it creates their pods; the scheduler reads the selector.
+A Deployment owns pods without an API server only. Jobs are not among them, as in kube-scheduler.
 """
-_PLURALS: Final = frozenset({"poddisruptionbudgets", "services", *CONTROLLER_PLURALS})
+_SELECTING_BY_LABELS: Final = {"services": "", "replicationcontrollers": "ReplicationController"}
+"""Kinds whose selector is a plain map of labels. The kind of a controller; "" for none."""
+_PLURALS: Final = frozenset({"poddisruptionbudgets", *_SELECTING_BY_LABELS, *CONTROLLER_PLURALS})
 
 
 class Cluster:
@@ -221,9 +222,13 @@ class Cluster:
             self.warnings += book.put_object(plural, document)
         elif plural == "poddisruptionbudgets":
             self.budgets.put(object_from_json(document, PodDisruptionBudget))
-        elif plural == "services":
+        elif plural in _SELECTING_BY_LABELS:
             service = object_from_json(document, Service)
-            self.owners.put_service(service.metadata.namespace, service.metadata.name, service.spec.selector)
+            meta, labels = service.metadata, service.spec.selector
+            if kind := _SELECTING_BY_LABELS[plural]:
+                self.owners.put_controller(kind, meta.namespace, meta.name, LabelSelector(match_labels=labels))
+            else:
+                self.owners.put_service(meta.namespace, meta.name, labels)
         elif plural in CONTROLLER_PLURALS:
             owner = object_from_json(document, SelectingController)
             kind, meta = CONTROLLER_PLURALS[plural], owner.metadata
@@ -238,8 +243,8 @@ class Cluster:
             self.budgets.drop(namespace, name)
         elif plural == "services":
             self.owners.drop_service(namespace, name)
-        elif plural in CONTROLLER_PLURALS:
-            self.owners.put_controller(CONTROLLER_PLURALS[plural], namespace, name, None)
+        elif kind := CONTROLLER_PLURALS.get(plural) or _SELECTING_BY_LABELS.get(plural):
+            self.owners.put_controller(kind, namespace, name, None)
 
     def take_activated(self) -> list[str]:
         """Return the uids of pods to attempt because of facts folded since the last call, and forget them."""

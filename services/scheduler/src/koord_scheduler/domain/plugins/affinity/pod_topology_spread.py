@@ -344,7 +344,9 @@ class SpreadScore:
         return lacking if lacking.any() else None
 
     def _parts(self, feasible: Rows, considered: Rows) -> Iterator[NDArray[np.float64]]:
-        """Yield what each constraint adds to the score of each feasible node. Nodes without its key get 0."""
+        """Yield what each constraint adds to the score of each feasible node. Nodes without its key get 0. In its
+        weight they count as one domain.
+        """
         for constraint, sums, counter, mask in zip(
             self._constraints, self._sums, self._counters, self._masks.current(), strict=True
         ):
@@ -354,7 +356,7 @@ class SpreadScore:
             else:
                 values = of_feasible if considered is feasible else sums.column.values[considered]
                 counts = sums.refresh(mask)[of_feasible]
-                domains = int(np.count_nonzero(np.bincount(values)[1:])) if len(values) else 0
+                domains = int(np.count_nonzero(np.bincount(values))) if len(values) else 0
             part = counts * math.log(domains + 2) + float(constraint.max_skew - 1)
             if not self._requires_all_keys:
                 part[of_feasible == 0] = 0.0
