@@ -20,6 +20,11 @@ profiles:
 """A profile with the default plugins of Kubernetes, and no others."""
 
 OBJECTS = {
+    "services": "services",
+    "replicaSets": "replicasets",
+    "statefulSets": "statefulsets",
+    "replicationControllers": "replicationcontrollers",
+    "jobs": "jobs",
     "persistentVolumes": "persistentvolumes",
     "persistentVolumeClaims": "persistentvolumeclaims",
     "storageClasses": "storageclasses",

@@ -69,7 +69,9 @@ def compare_seed(oracle: Oracle, seed: int, tally: Tally) -> str:
         return ""
     kind = _kind(found[0])
     case = shrunk(case, lambda smaller: kind in map(_kind, _differences(oracle, smaller)))
-    return json.dumps({"seed": seed, "differences": found, "smallest": _differences(oracle, case), "case": case})
+    return json.dumps(
+        {"seed": seed, "differences": found[:5], "smallest": _differences(oracle, case)[:3], "case": case}
+    )
 
 
 def _kind(difference: str) -> str:

@@ -62,6 +62,9 @@ type Case struct {
 	Running                []json.RawMessage `json:"running"`
 	Namespaces             []json.RawMessage `json:"namespaces"`
 	Services               []json.RawMessage `json:"services"`
+	ReplicaSets            []json.RawMessage `json:"replicaSets"`
+	StatefulSets           []json.RawMessage `json:"statefulSets"`
+	ReplicationControllers []json.RawMessage `json:"replicationControllers"`
 	PersistentVolumes      []json.RawMessage `json:"persistentVolumes"`
 	PersistentVolumeClaims []json.RawMessage `json:"persistentVolumeClaims"`
 	StorageClasses         []json.RawMessage `json:"storageClasses"`

@@ -3,9 +3,11 @@ package main
 import (
 	"encoding/json"
 
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	_ "k8s.io/kubernetes/pkg/apis/apps/install"
 	_ "k8s.io/kubernetes/pkg/apis/storage/install"
 )
 
@@ -15,6 +17,9 @@ func (s *scheduler) loadObjects(asked *Case) error {
 	for _, err := range []error{
 		hold[v1.Namespace](f, asked.Namespaces),
 		hold[v1.Service](f, asked.Services),
+		hold[appsv1.ReplicaSet](f, asked.ReplicaSets),
+		hold[appsv1.StatefulSet](f, asked.StatefulSets),
+		hold[v1.ReplicationController](f, asked.ReplicationControllers),
 		hold[v1.PersistentVolume](f, asked.PersistentVolumes),
 		hold[v1.PersistentVolumeClaim](f, asked.PersistentVolumeClaims),
 		hold[storagev1.StorageClass](f, asked.StorageClasses),

@@ -8,8 +8,10 @@ from koordcore.protocol.pod_resources import pod_requests
 from koordcore.values.quantity import parse_quantity
 from support.oracle.drawing.constraints import NODE_LABELS, TEAMS, taint
 from support.oracle.drawing.dice import HOST, NAMESPACES, ZONE, Dice
+from support.oracle.drawing.owners import owner_reference, owners
 from support.oracle.drawing.pods import pod, running_pod
 from support.oracle.drawing.resources import WIDGET
+from support.oracle.drawing.volumes import use, volumes
 from support.oracle.program import Document
 
 TRIED = 10
@@ -27,12 +29,14 @@ def case(seed: int) -> Document:
     for each in tried:
         if dice.has("barely", 0.4):
             _fit_barely(dice, each, dice.one(free))
-    return {
-        "namespaces": [_namespace(dice, name) for name in NAMESPACES],
-        "nodes": nodes,
-        "running": running,
-        "try": tried,
-    }
+    more = {**owners(dice), **volumes(dice, names)}
+    for each in (*running, *tried):
+        if dice.has("owned", 0.3):
+            each["metadata"]["ownerReferences"] = [owner_reference(dice)]
+        if more["persistentVolumeClaims"] and dice.chance(0.4):
+            use(dice, each, more["persistentVolumeClaims"])
+    namespaces = [_namespace(dice, name) for name in NAMESPACES]
+    return {"namespaces": namespaces, "nodes": nodes, "running": running, "try": tried, **more}
 
 
 def _namespace(dice: Dice, name: str) -> Document:
