@@ -2,6 +2,7 @@
 
 from support.oracle.drawing.constraints import POD_LABELS, affinity, node_selector, spread, toleration
 from support.oracle.drawing.dice import NAMESPACES, Dice
+from support.oracle.drawing.resizes import resize
 from support.oracle.drawing.resources import container_resources, pod_level_resources, ports
 from support.oracle.program import Document
 
@@ -41,6 +42,8 @@ def running_pod(dice: Dice, name: str, node: str) -> Document:
     found["spec"]["nodeName"] = node
     found["spec"].pop("schedulingGates", None)
     found["status"] = {"phase": dice.one(("Running", "Running", "Running", "Pending", "Succeeded", "Failed"))}
+    if dice.has("resize", 0.3):
+        resize(dice, found)
     if dice.has("leaving", 0.1):
         found["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         found["metadata"]["deletionGracePeriodSeconds"] = 30
