@@ -5,25 +5,16 @@ it is tried again by `PYTHONPATH=tests .venv/bin/python -m support.oracle --case
 """
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from koord_scheduler.domain.plugins.affinity.node_ports import NodePorts
 from support.depth import repeats
-from support.oracle.program import PROGRAM, Oracle, running_oracle
+from support.oracle.program import Oracle
 from support.oracle.trying import Tally, compare_seed
 
 pytestmark = pytest.mark.oracle
 
 CASES_IN_A_TEST = 250
-
-
-@pytest.fixture(scope="module")
-def oracle() -> Iterator[Oracle]:
-    if not PROGRAM.exists():
-        pytest.skip(f"no {PROGRAM}: `make test-oracle` builds it where Go is installed")
-    with running_oracle() as running:
-        yield running
 
 
 @pytest.mark.parametrize("first", range(0, repeats(25_000, 3_000), CASES_IN_A_TEST))
