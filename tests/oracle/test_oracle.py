@@ -23,7 +23,7 @@ def test_filters_and_scores_are_those_of_kube_scheduler(oracle: Oracle, first: i
     for seed in range(first, first + CASES_IN_A_TEST):
         reproduced = compare_seed(oracle, seed, tally)
         assert not reproduced, reproduced
-    assert tally.accepted > tally.verdicts * 0.3, "too few pods fit: the comparison says little"
+    assert tally.accepted > tally.verdicts * 0.25, "too few pods fit: the comparison says little"
 
 
 def test_a_plugin_that_forgets_its_rule_is_found_with_a_small_case(

@@ -3,11 +3,14 @@
 Few labels, few amounts and few ports: what is drawn meets what was drawn before. Each case has themes (`Dice.has`).
 """
 
+from copy import deepcopy
+
 from koordcore.protocol.objects import pod_from_json
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.values.quantity import parse_quantity
 from support.oracle.drawing.constraints import NODE_LABELS, TEAMS, taint
 from support.oracle.drawing.dice import HOST, NAMESPACES, ZONE, Dice
+from support.oracle.drawing.faults import FAULTS, put
 from support.oracle.drawing.owners import owner_reference, owners
 from support.oracle.drawing.pods import pod, running_pod
 from support.oracle.drawing.resources import WIDGET
@@ -15,6 +18,8 @@ from support.oracle.drawing.volumes import use, volumes
 from support.oracle.program import Document
 
 TRIED = 10
+DOUBTS = [name for name in FAULTS if name != "scheduler name invalid"]
+"""Without the pods of other schedulers, which ours does not judge."""
 
 
 def case(seed: int) -> Document:
@@ -29,6 +34,8 @@ def case(seed: int) -> Document:
     for each in tried:
         if dice.has("barely", 0.4):
             _fit_barely(dice, each, dice.one(free))
+        if dice.has("doubtful", 0.1):
+            put(each, deepcopy(FAULTS[dice.one(DOUBTS)]))
     more = {**owners(dice), **volumes(dice, names)}
     for each in (*running, *tried):
         if dice.has("owned", 0.3):

@@ -25,7 +25,12 @@ def put(pod: Document, fault: Fault) -> None:
 
 
 def _spread(**fields: Any) -> Fault:
-    constraint: Document = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+    constraint: Document = {
+        "maxSkew": 1,
+        "topologyKey": "zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {},
+    }
     kept = {key: value for key, value in {**constraint, **fields}.items() if value is not None}
     return Fault("spec", {"topologySpreadConstraints": [kept]})
 
