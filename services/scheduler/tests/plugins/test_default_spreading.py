@@ -4,8 +4,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from koord_scheduler.domain.cluster.selectors import OwnerSelectors
 from koord_scheduler.domain.loop.commit.work import Placement
-from koordcore.protocol.objects import OwnerReference
+from koordcore.protocol.objects import LabelSelector, OwnerReference
+from koordcore.protocol.selectors import compile_selector
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 from support.scheduler.volumes import say
 
@@ -51,3 +53,13 @@ def test_controllers_that_spread_their_pods_are_those_of_kube_scheduler(
     plural: str, kind: str, selector: dict[str, Any], spreads: bool
 ) -> None:
     assert any(spread_scores(plural, selector, kind).values()) == spreads
+
+
+def test_labels_of_a_service_and_of_another_controller_are_both_required() -> None:
+    owners = OwnerSelectors()
+    owners.put_service("default", "s", {"app": "web"})
+    owners.put_controller("StatefulSet", "default", "w", LabelSelector(match_labels={"app": "db"}))
+    selector = owners.selector_of("default", WEB, [("StatefulSet", "w")])
+    assert selector is not None
+    assert not compile_selector(selector).matches({"app": "web"})
+    assert not compile_selector(selector).matches({"app": "db"})

@@ -53,7 +53,8 @@ class OwnerSelectors:
         self, namespace: str, labels: Mapping[str, str], owners: Sequence[tuple[str, str]]
     ) -> LabelSelector | None:
         """One selector that requires all selectors of a pod's services and controllers; None without any. `owners`:
-        (kind, name).
+        (kind, name). Labels of services and ReplicationControllers replace each other; those of other controllers are
+        required besides.
         """
         match_labels: dict[str, str] = {}
         expressions: list[LabelSelectorRequirement] = []
@@ -62,9 +63,11 @@ class OwnerSelectors:
                 match_labels |= selector
         for kind, name in owners:
             owned = self._controllers.get((kind, namespace, name)) if kind in _CONTROLLERS else None
-            if owned is not None:
+            if owned is not None and kind == "ReplicationController":
                 match_labels |= owned.match_labels
-                expressions += owned.match_expressions
+            elif owned is not None:
+                labelled = [LabelSelectorRequirement(key, "In", [value]) for key, value in owned.match_labels.items()]
+                expressions += (*labelled, *owned.match_expressions)
         if not match_labels and not expressions:
             return None
         return LabelSelector(match_labels=match_labels, match_expressions=expressions)
