@@ -30,6 +30,8 @@ OBJECTS = {
     "storageClasses": "storageclasses",
     "csiNodes": "csinodes",
     "csiDrivers": "csidrivers",
+    "csiStorageCapacities": "csistoragecapacities",
+    "volumeAttachments": "volumeattachments",
 }
 
 

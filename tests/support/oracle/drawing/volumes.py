@@ -33,11 +33,23 @@ def volumes(dice: Dice, nodes: list[str]) -> dict[str, list[Document]]:
             }
             metadata = {"name": name}
             found["csiNodes"].append({"metadata": metadata, "spec": {"drivers": [driver] if dice.chance(0.8) else []}})
-    found["csiDrivers"] = [{"metadata": {"name": DRIVER}, "spec": {"storageCapacity": False}}]
+    found["csiDrivers"] = [{"metadata": {"name": DRIVER}, "spec": {"storageCapacity": dice.chance(0.5)}}]
+    found["csiStorageCapacities"] = [_capacity(dice, f"k{number}") for number in range(dice.number(0, 3))]
+    for volume in found["persistentVolumes"]:
+        if dice.chance(0.3):
+            found["volumeAttachments"].append(_attachment(dice, volume["metadata"]["name"], dice.one(nodes)))
     return found
 
 
-FIELDS = ("storageClasses", "persistentVolumes", "persistentVolumeClaims", "csiNodes", "csiDrivers")
+FIELDS = (
+    "storageClasses",
+    "persistentVolumes",
+    "persistentVolumeClaims",
+    "csiNodes",
+    "csiDrivers",
+    "csiStorageCapacities",
+    "volumeAttachments",
+)
 
 
 def use(dice: Dice, pod: Document, claims: list[Document]) -> None:
@@ -105,3 +117,19 @@ def _bound(dice: Dice, name: str, volume: Document) -> Document:
     volume["spec"]["claimRef"] = reference
     volume["status"] = {"phase": "Bound"}
     return claim
+
+
+def _capacity(dice: Dice, name: str) -> Document:
+    """Free storage of a class in some zones."""
+    found: Document = {"metadata": {"name": name, "namespace": "default"}, "storageClassName": dice.one(CLASSES)}
+    if dice.chance(0.9):
+        found["nodeTopology"] = {"matchLabels": {ZONE: dice.one(("a", "b"))} if dice.chance(0.8) else {}}
+    found["capacity"] = dice.one(("2Gi", "10Gi", "100Gi"))
+    if dice.chance(0.3):
+        found["maximumVolumeSize"] = dice.one(("1Gi", "10Gi"))
+    return found
+
+
+def _attachment(dice: Dice, volume: str, node: str) -> Document:
+    spec = {"attacher": DRIVER, "nodeName": node, "source": {"persistentVolumeName": volume}}
+    return {"metadata": {"name": f"of-{volume}"}, "spec": spec, "status": {"attached": dice.chance(0.7)}}
