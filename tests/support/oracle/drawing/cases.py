@@ -23,9 +23,9 @@ DOUBTS = [name for name in FAULTS if name != "scheduler name invalid"]
 
 
 def case(seed: int) -> Document:
-    """Up to 12 nodes, 3 running pods a node, and some pods to try."""
+    """Up to 12 nodes, or rarely 60, 3 running pods a node, and some pods to try."""
     dice = Dice(seed)
-    nodes = [_node(dice, f"n{number}") for number in range(dice.number(1, 12))]
+    nodes = [_node(dice, f"n{number}") for number in range(dice.number(1, 60 if dice.chance(0.05) else 12))]
     names: list[str] = [node["metadata"]["name"] for node in nodes]
     count = dice.number(0, 3 * len(names))
     running = [running_pod(dice, f"r{number}", dice.one(names)) for number in range(count)]
@@ -58,6 +58,8 @@ def _node(dice: Dice, name: str) -> Document:
         "memory": dice.one(("4Gi", "8Gi", "16Gi", "10G")),
         "pods": dice.one(("3", "6", "110", "110", "110")),
     }
+    if dice.has("odd amounts", 0.4):
+        amounts |= {"cpu": f"{dice.number(1000, 128_000)}m", "memory": str(dice.number(10**9, 10**12))}
     if dice.has("extended", 0.5):
         amounts[WIDGET] = dice.one(("1", "2", "4"))
     if dice.has("ephemeral", 0.5):
