@@ -61,6 +61,7 @@ class Answer(msgspec.Struct):
     error: str = ""
     running: list[Stored] | None = None
     tried: list[Tried] = []
+    updated: list[list[FieldError]] = []  # The errors of each update
 
 
 class Oracle:

@@ -21,24 +21,11 @@ import (
 // object (QoS class, merged matchLabelKeys), and validates it. Unknown and duplicate fields are errors, as for kubectl.
 // The status of a pod that runs is kept; an API server would only take it on a second request.
 func stored(document json.RawMessage) (*v1.Pod, Stored) {
-	pod := &v1.Pod{}
-	strict, err := kjson.UnmarshalStrict(document, pod)
-	if err == nil && len(strict) > 0 {
-		err = strict[0]
+	internal, status, failure := read(document)
+	if failure != nil {
+		return nil, refused(*failure)
 	}
-	if err != nil {
-		return nil, refused(FieldError{Type: "decode", Detail: err.Error()})
-	}
-	status := pod.Status
-	if pod.Namespace == "" {
-		pod.Namespace = metav1.NamespaceDefault
-	}
-	legacyscheme.Scheme.Default(pod)
-	internal := &core.Pod{}
-	if err := legacyscheme.Scheme.Convert(pod, internal, nil); err != nil {
-		return nil, refused(FieldError{Type: "convert", Detail: err.Error()})
-	}
-	ctx := genericapirequest.WithNamespace(context.Background(), pod.Namespace)
+	ctx := genericapirequest.WithNamespace(context.Background(), internal.Namespace)
 	podregistry.Strategy.PrepareForCreate(ctx, internal)
 	if errs := podregistry.Strategy.Validate(ctx, internal); len(errs) > 0 {
 		return nil, refused(fieldErrors(errs)...)
@@ -53,6 +40,43 @@ func stored(document json.RawMessage) (*v1.Pod, Stored) {
 		return nil, refused(FieldError{Type: "encode", Detail: err.Error()})
 	}
 	return created, Stored{Pod: encoded}
+}
+
+// updated says which errors an API server finds in an update of a stored pod. None: it accepts the update.
+func updated(update Update) []FieldError {
+	old, _, failure := read(update.Old)
+	if failure != nil {
+		return []FieldError{*failure}
+	}
+	changed, _, failure := read(update.New)
+	if failure != nil {
+		return []FieldError{*failure}
+	}
+	old.ResourceVersion, changed.ResourceVersion = "1", "1"
+	ctx := genericapirequest.WithNamespace(context.Background(), old.Namespace)
+	podregistry.Strategy.PrepareForUpdate(ctx, changed, old)
+	return fieldErrors(podregistry.Strategy.ValidateUpdate(ctx, changed, old))
+}
+
+// read decodes a pod and sets its defaults. The status is as it was given.
+func read(document json.RawMessage) (*core.Pod, v1.PodStatus, *FieldError) {
+	pod := &v1.Pod{}
+	strict, err := kjson.UnmarshalStrict(document, pod)
+	if err == nil && len(strict) > 0 {
+		err = strict[0]
+	}
+	if err != nil {
+		return nil, pod.Status, &FieldError{Type: "decode", Detail: err.Error()}
+	}
+	if pod.Namespace == "" {
+		pod.Namespace = metav1.NamespaceDefault
+	}
+	legacyscheme.Scheme.Default(pod)
+	internal := &core.Pod{}
+	if err := legacyscheme.Scheme.Convert(pod, internal, nil); err != nil {
+		return nil, pod.Status, &FieldError{Type: "convert", Detail: err.Error()}
+	}
+	return internal, pod.Status, nil
 }
 
 // merged is the status that a case gives, with what an API server computes.
@@ -77,8 +101,8 @@ func fieldErrors(errs field.ErrorList) []FieldError {
 	return found
 }
 
-// read reads and defaults objects of one kind of the cluster. These are not validated: a case must have valid ones.
-func read[T any](documents []json.RawMessage) ([]*T, error) {
+// readAll reads and defaults objects of one kind of the cluster. These are not validated: a case must have valid ones.
+func readAll[T any](documents []json.RawMessage) ([]*T, error) {
 	found := make([]*T, 0, len(documents))
 	for _, document := range documents {
 		object := new(T)

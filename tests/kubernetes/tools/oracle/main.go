@@ -73,6 +73,13 @@ type Case struct {
 	CSIStorageCapacities   []json.RawMessage `json:"csiStorageCapacities"`
 	VolumeAttachments      []json.RawMessage `json:"volumeAttachments"`
 	Try                    []json.RawMessage `json:"try"`
+	Updates                []Update          `json:"updates"`
+}
+
+// Update is a change of a stored pod.
+type Update struct {
+	Old json.RawMessage `json:"old"`
+	New json.RawMessage `json:"new"`
 }
 
 // Answer is the answer to one case.
@@ -80,6 +87,8 @@ type Answer struct {
 	Error   string   `json:"error,omitempty"`
 	Running []Stored `json:"running"`
 	Tried   []Tried  `json:"tried,omitempty"`
+	// Updated has the errors of each update.
+	Updated [][]FieldError `json:"updated,omitempty"`
 }
 
 // Stored is what the API server makes of a pod: why it refuses it, or the object that it stores.

@@ -40,7 +40,7 @@ func hold[T any, P interface {
 	*T
 	runtime.Object
 }](f *stillFactory, documents []json.RawMessage) error {
-	found, err := read[T](documents)
+	found, err := readAll[T](documents)
 	if err != nil {
 		return err
 	}

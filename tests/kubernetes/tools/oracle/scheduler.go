@@ -100,6 +100,9 @@ func answer(scheduler *scheduler, line []byte) *Answer {
 	for _, document := range asked.Try {
 		answer.Tried = append(answer.Tried, scheduler.try(document))
 	}
+	for _, update := range asked.Updates {
+		answer.Updated = append(answer.Updated, updated(update))
+	}
 	return answer
 }
 
@@ -107,7 +110,7 @@ func answer(scheduler *scheduler, line []byte) *Answer {
 // are finished ones, as kube-scheduler does.
 func (s *scheduler) load(asked *Case, answer *Answer) error {
 	s.informers.forget()
-	nodes, err := read[v1.Node](asked.Nodes)
+	nodes, err := readAll[v1.Node](asked.Nodes)
 	if err != nil {
 		return err
 	}
