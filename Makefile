@@ -242,7 +242,7 @@ schemas: install ## regenerate schemas/ from the event models and the CRDs, and 
 		libs/koordcore/src/koordcore/protocol/kubernetes_fields.json
 
 metrics: setup ## regenerate docs/metrics.md from what running services serve
-	@KOORD_WRITE_METRICS=1 $(PYTEST) -n 0 -q tests/e2e/test_metrics.py -k page
+	@KOORD_WRITE_METRICS=1 $(PYTEST) -n 0 -q --suite deep tests/e2e/test_metrics.py -k page
 
 docs: setup ## the documentation site, with the reference from the docstrings, in var/docs-site
 	@$(UV) sync --quiet --frozen --all-packages --inexact --group docs
