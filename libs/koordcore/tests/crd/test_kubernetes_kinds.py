@@ -8,16 +8,21 @@ from koordcore.protocol.objects import Workload
 
 
 def test_budget_keeps_every_field_and_its_namespace() -> None:
+    spec = {
+        "minAvailable": "50%",
+        "selector": {"matchLabels": {"app": "web"}},
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+    }
     document = {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": {"name": "web"},
-        "spec": {"minAvailable": "50%", "selector": {"matchLabels": {"app": "web"}}, "unhealthyPodEvictionPolicy": "x"},
+        "spec": spec,
     }
     found = read_manifest(document).object
     assert isinstance(found, CustomObject)
     assert found.metadata.namespace == "default"
-    assert found.document["spec"] == document["spec"]
+    assert found.document["spec"] == spec
 
 
 def test_volume_is_in_no_namespace() -> None:
