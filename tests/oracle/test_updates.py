@@ -45,7 +45,7 @@ def _of(name: str) -> Any:
     return pytest.param(name, marks=pytest.mark.xfail(reason="to mend", strict=False)) if name in OPEN else name
 
 
-@pytest.mark.parametrize("name", map(_of, EDITS))
+@pytest.mark.parametrize("name", list(map(_of, EDITS)))
 def test_changes_are_refused_as_by_an_api_server(oracle: Oracle, stored: list[Document], name: str) -> None:
     updates: list[Document] = []
     for old in stored:

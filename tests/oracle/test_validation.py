@@ -84,7 +84,7 @@ def _of(name: str) -> Any:
     return pytest.param(name, marks=pytest.mark.xfail(reason="to mend", strict=False)) if name in OPEN else name
 
 
-@pytest.mark.parametrize("name", map(_of, FAULTS))
+@pytest.mark.parametrize("name", list(map(_of, FAULTS)))
 def test_doubtful_pods_are_refused_as_by_an_api_server(oracle: Oracle, name: str) -> None:
     plain: Document = {"containers": [{"name": "c0", "image": "i"}]}
     documents = [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {"app": "x"}}, "spec": plain}]
