@@ -71,6 +71,7 @@ async def world(url: str, dsn: str, cluster: str) -> AsyncGenerator[World]:
             yield World(bus, dsn, of_manager, of_projector)
 
 
+@pytest.mark.deep
 async def test_a_changed_row_and_a_halted_fold_are_no_equal_states(nats_server: NatsServer, postgres_dsn: str) -> None:
     async with world(nats_server.url, postgres_dsn, "verified") as it:
         found = await it.verified()

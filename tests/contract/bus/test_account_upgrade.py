@@ -139,6 +139,7 @@ def knows_accounts(site: Site) -> bool:
     return http_ok(f"http://{LOOPBACK}:{site.monitor}/accountz?acc=AGENTS")
 
 
+@pytest.mark.deep
 async def test_agents_of_the_release_before_go_on_while_users_move(tmp_path: Path) -> None:
     with running(tmp_path / "keys") as site:
         await until(lambda: http_ok(f"http://{LOOPBACK}:{site.monitor}/healthz?js-enabled-only=true"))

@@ -97,6 +97,7 @@ async def test_a_server_that_is_too_old_is_named_and_its_upgrade_is_noticed(tmp_
             await held.connects()
 
 
+@pytest.mark.deep
 async def test_a_connection_that_the_server_closes_for_good_is_followed_by_another() -> None:
     clients: list[asyncio.StreamWriter] = []
 
