@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.pending_writes import PendingWrites
+from koord_manager.shell.gateway import event_recorder
 from koord_manager.shell.gateway.api import ApiResponse
+from koord_manager.shell.gateway.event_recorder import ATTEMPTS
 from koordcore.events.envelope import AggregateRef, Draft, Event
 from koordcore.events.objects import PodSpecAdded, PodSpecChanged
 from koordcore.events.pod import PodNominated, PodNominationCleared
@@ -17,13 +19,17 @@ from support.until import until
 
 
 class StatusApi:
-    """An API server that remembers the nominated nodes that are written."""
+    """An API server that remembers the nominated nodes that are written. It answers `away` requests by 503 first."""
 
-    def __init__(self) -> None:
+    def __init__(self, away: int = 0) -> None:
+        self.away = away
         self.written: list[str | None] = []
 
     async def request(self, method: str, path: str, *, body: dict[str, Any], **_: Any) -> ApiResponse:
         await asyncio.sleep(0)
+        if self.away:
+            self.away -= 1
+            return ApiResponse(503, b"{}")
         self.written.append(body["status"]["nominatedNodeName"])
         return ApiResponse(200, b"{}")
 
@@ -90,3 +96,45 @@ async def test_new_nomination_takes_the_place_of_a_clearing_that_waits() -> None
         recorder.wake()
         await until(lambda: recorder.is_idle)
     assert api.written == ["b"]
+
+
+async def test_own_nomination_is_cleared_while_an_earlier_one_is_still_seen() -> None:
+    story, api = Story(), StatusApi()
+    story.status("a")
+    story.nominated("b")
+    async with recording(api, story.pending, story.view) as recorder:
+        recorder.wake()
+        await until(lambda: recorder.is_idle)
+        story.cleared("b")
+        recorder.wake()
+        await until(lambda: recorder.is_idle)
+    assert api.written == ["b", None]
+
+
+@pytest.mark.parametrize("node", ["a", ""], ids=["a nomination", "its end"])
+async def test_what_the_api_server_cannot_take_now_is_written_later(node: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_recorder, "LATER_SECONDS", 0.01)
+    story, api = Story(), StatusApi(away=2 * ATTEMPTS)
+    story.status("" if node else "a")
+    if node:
+        story.nominated(node)
+    else:
+        story.cleared("a")
+    async with recording(api, story.pending, story.view) as recorder:
+        recorder.wake()
+        await until(lambda: recorder.is_idle)
+    assert api.written == [node or None]
+
+
+async def test_a_nomination_that_has_ended_meanwhile_is_not_written_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_recorder, "LATER_SECONDS", 0.2)
+    story, api = Story(), StatusApi(away=ATTEMPTS)
+    story.status("")
+    story.nominated("a")
+    async with recording(api, story.pending, story.view) as recorder:
+        recorder.wake()
+        await until(lambda: not api.away)
+        story.cleared("a")
+        recorder.wake()
+        await until(lambda: recorder.is_idle)
+    assert api.written == [None]

@@ -6,6 +6,7 @@ What is written about one object is written one after the other, in its order.
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from itertools import chain
 from typing import Final, NamedTuple, TypeVar
 
@@ -15,7 +16,7 @@ from koordcore.events.explanations import PodGated, PodUnschedulable
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import ObservationLog
-from koordcore.protocol.objects import UNSCHEDULABLE
+from koordcore.protocol.objects import UNSCHEDULABLE, Pod
 from koordcore.retry import Backoff
 from koordcore.service.telemetry.logging import Logger
 from koordcore.state.aggregates import PodSpecState, PodState
@@ -37,13 +38,19 @@ REMEMBERED: Final = 20_000
 ATTEMPTS: Final = 3
 CONCURRENT: Final = 8
 """Maximum number of events that are written at once, each about another object. The same for conditions of pods."""
-LATER_SECONDS: Final = 5.0
-"""Delay after which a condition is written again that the API server could not take now."""
+LATER_SECONDS: Final = 15.0
+"""Delay after which a condition or a nominated node is written again that the API server could not take now."""
 
 
 class Explained(NamedTuple):
     explanation: PodUnschedulable | PodGated
     based_on: int  # Position of the last fact that the scheduler had folded
+    has_event: bool = False  # Whether its Kubernetes event is recorded already
+
+
+class WrittenNomination(NamedTuple):
+    node: str  # Nominated node that was written last
+    before: str  # The one that the pod had then, as far as the view knew; "" for none
 
 
 class EventRecorder:
@@ -84,7 +91,8 @@ class EventRecorder:
         self._counted = counted
         self._counts = Newest[str, int](REMEMBERED)
         self._conditions = Newest[str, tuple[str, str]](REMEMBERED)  # Uid of a pod -> last reason and message
-        self._nominated = Newest[str, str](REMEMBERED)  # Uid of a pod -> nominated node that was written last
+        self._nominated = Newest[str, WrittenNomination](REMEMBERED)  # By uid of the pod
+        self._delayed = 0  # Number of writes that wait for `LATER_SECONDS`
         self._pending = Newest[str, Explained](REMEMBERED)
         # Uids of the pods whose condition or nominated node is being written.
         self._pods_in_flight: set[str] = set()
@@ -100,7 +108,7 @@ class EventRecorder:
     def is_idle(self) -> bool:
         pending = self._pending_writes
         waiting = pending.events or self._pending or pending.nominated or pending.denominated
-        return not (waiting or self._in_flight or self._pods_in_flight)
+        return not (waiting or self._in_flight or self._pods_in_flight or self._delayed)
 
     async def say(self) -> None:
         """Write waiting nominated nodes, conditions and Kubernetes events to the API server, until cancelled.
@@ -134,8 +142,8 @@ class EventRecorder:
         free = (uid for uid in nominations if uid not in self._pods_in_flight)
         known = (
             uid
-            for uid, (_, based_on) in self._pending.items()
-            if based_on <= position and uid not in self._pods_in_flight
+            for uid, explained in self._pending.items()
+            if explained.based_on <= position and uid not in self._pods_in_flight
         )
         return next(chain(free, known), None)
 
@@ -222,41 +230,76 @@ class EventRecorder:
         if isinstance(explanation, PodGated) and spec.object.spec.scheduling_gates:
             return  # the API server has set the condition SchedulingGated
         message = explanation.message[:1024]
+        if not explained.has_event:
+            self._pending_writes.events.append(
+                pod_status_writes.failed_scheduling(uid, explanation.namespace, explanation.name, message)
+            )
+            self._news.set()
         reason = (explanation.reason if self._true_reasons else "") or UNSCHEDULABLE
-        if self._conditions.get(uid) != (reason, message):
-            nominated = self._view.state.of_kind(PodState).get(uid)
-            node = nominated.nominated if nominated is not None else ""
-            if node:
-                self._nominated[uid] = node
-            request = pod_status_writes.unschedulable_condition(uid, spec.object, reason, message, self._now(), node)
-            match meaning_of((await self._send(request)).status):
-                case Meaning.DONE:
-                    _remember(self._conditions, uid, (reason, message))
-                case Meaning.LATER:
-                    await asyncio.sleep(LATER_SECONDS)
-                    self._pending.setdefault(uid, explained)
-                    return
-                case _:
-                    pass
-        self._pending_writes.events.append(
-            pod_status_writes.failed_scheduling(uid, explanation.namespace, explanation.name, message)
-        )
+        if self._conditions.get(uid) == (reason, message):
+            return
+        node = self._nominated_in_log(uid)
+        if node:
+            self._remember_nomination(uid, spec.object, node)
+        request = pod_status_writes.unschedulable_condition(uid, spec.object, reason, message, self._now(), node)
+        match meaning_of((await self._send(request)).status):
+            case Meaning.DONE:
+                _remember(self._conditions, uid, (reason, message))
+            case Meaning.LATER:
+                again = explained._replace(has_event=True)
+                self._later(lambda: self._pending.setdefault(uid, again))
+            case _:
+                pass
 
     async def _nominate(self, uid: str, node: str) -> None:
         spec = self._view.state.of_kind(PodSpecState).get(uid)
-        if spec is not None and not spec.object.spec.node_name and spec.object.status.nominated_node_name != node:
-            self._nominated[uid] = node
-            await self._send(pod_status_writes.nominated_node(uid, spec.object, node))
+        if spec is None or spec.object.spec.node_name or spec.object.status.nominated_node_name == node:
+            return
+        self._remember_nomination(uid, spec.object, node)
+        answer = await self._send(pod_status_writes.nominated_node(uid, spec.object, node))
+        if meaning_of(answer.status) is Meaning.LATER:
+            self._later(
+                lambda: self._nominated_in_log(uid) == node and self._pending_writes.nominated.setdefault(uid, node)
+            )
 
     async def _denominate(self, uid: str, node: str) -> None:
         """Clear the pod's nominated node if it is `node`, to which our scheduler had nominated it. Others stay."""
         spec = self._view.state.of_kind(PodSpecState).get(uid)
-        written = self._nominated.pop(uid, "")
         if spec is None or spec.object.spec.node_name:
+            self._nominated.pop(uid, None)
             return
-        present = spec.object.status.nominated_node_name or written  # the view may not have seen our own write yet
-        if present == node:
-            await self._send(pod_status_writes.nominated_node(uid, spec.object, ""))
+        present, written = spec.object.status.nominated_node_name, self._nominated.get(uid)
+        # The view may not have seen our own write yet.
+        is_unseen = written is not None and written.node == node and present in ("", written.before)
+        if present != node and not is_unseen:
+            return
+        answer = await self._send(pod_status_writes.nominated_node(uid, spec.object, ""))
+        if meaning_of(answer.status) is Meaning.LATER:
+            self._later(
+                lambda: self._nominated_in_log(uid) != node and self._pending_writes.denominated.setdefault(uid, node)
+            )
+        else:
+            self._nominated.pop(uid, None)
+
+    def _nominated_in_log(self, uid: str) -> str:
+        found = self._view.state.of_kind(PodState).get(uid)
+        return "" if found is None else found.nominated
+
+    def _remember_nomination(self, uid: str, pod: Pod, node: str) -> None:
+        before = pod.status.nominated_node_name
+        if before != node:
+            _remember(self._nominated, uid, WrittenNomination(node, before))
+
+    def _later(self, put_back: Callable[[], object]) -> None:
+        """Call a function after `LATER_SECONDS`. Meanwhile its write occupies no slot."""
+
+        def again() -> None:
+            self._delayed -= 1
+            put_back()
+            self._news.set()
+
+        self._delayed += 1
+        asyncio.get_running_loop().call_later(LATER_SECONDS, again)
 
     async def _record(self, word: pod_status_writes.KubernetesEvent) -> None:
         count = self._counts.get(word.name, 0) + 1
