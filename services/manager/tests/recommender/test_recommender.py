@@ -392,6 +392,21 @@ def test_a_new_pod_is_boosted_on_top_of_what_is_recommended(qos: str, boosts: bo
     assert ("analysis.koordinator.sh/startup-boost" in new["metadata"].get("annotations", {})) == (factor == 3)
 
 
+def test_a_boost_never_changes_the_qos_class() -> None:
+    policy = {"startupBoost": {"cpu": {"factor": 3}}, "controlledValues": "RequestsOnly"}
+    cluster = confident("Initial", policy=json.dumps({"app": policy}))
+    target = cluster.state.containers[0].target
+    limits = {"cpu": f"{2 * target.cpu_milli}m", "memory": str(target.memory_bytes)}
+    lone = pod(owner="rs", limits=limits)
+    assert apply_to_new_pod(cluster.view, Targets(), lone, "default", boosts=True) == "web"
+    assert lone["spec"]["containers"][0]["resources"]["requests"]["cpu"] == f"{target.cpu_milli}m"
+    assert "analysis.koordinator.sh/startup-boost" not in lone["metadata"].get("annotations", {})
+    joined = pod(owner="rs", limits=limits)
+    joined["spec"]["containers"].append({"name": "other", "image": "i"})
+    assert apply_to_new_pod(cluster.view, Targets(), joined, "default", boosts=True) == "web"
+    assert joined["spec"]["containers"][0]["resources"]["requests"]["cpu"] == limits["cpu"]
+
+
 @pytest.mark.parametrize("mode", ["", "Off"])
 def test_in_mode_off_nothing_is_applied(mode: str) -> None:
     step, resources = created(confident(mode), pod(owner="rs"))

@@ -17,7 +17,7 @@ from koordcore.events.recommendation import ContainerRecommendation
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod, pod_from_json
 from koordcore.protocol.priority import PriorityBand, priority_class
-from koordcore.protocol.qos import qos
+from koordcore.protocol.qos import kube_qos, qos
 from koordcore.protocol.recommendations import ContainerPolicy, ControlledValues, UpdateMode, policy_of
 from koordcore.state.aggregates import EvictionState, PodSpecState, PodState, RecommendationState
 from koordcore.values import codec
@@ -73,7 +73,8 @@ def apply_to_new_pod(
     changed, and only by a Recommendation with at least a day of history. A request stays within its limit, unless the
     policy of the container also controls limits. Pods of the QoS classes LSE and LSR get whole cores. `tells_usage`
     adds the annotation `recommended-usage` for the scheduler, in every mode. `boosts` raises the CPU of containers
-    whose policy has a start-up boost.
+    whose policy has a start-up boost, unless that would change the Kubernetes QoS class: the API server would refuse to
+    change it back.
 
     Return the name of the Recommendation that changed the pod, or None if nothing changed.
     """
@@ -131,13 +132,29 @@ def _set_requests(
         policy = policy_of(wanted.policies, container.get("name", ""))
         if recommendation is not None and not policy.is_off:
             changed |= _set_resources(container, recommendation, policy, whole_cores=is_exclusive)
-            raised = boost(container, policy) if boosts and not is_exclusive else None
-            if raised is not None:
+    for container in containers if boosts and not is_exclusive else ():
+        policy = policy_of(wanted.policies, container.get("name", ""))
+        if container.get("name", "") in recommended and not policy.is_off:
+            before, resources = _kube_qos(document), container.get("resources")
+            raised = boost(container, policy)
+            if raised is None:
+                continue
+            if _kube_qos(document) == before:
                 boosted[container["name"]] = raised
+            else:
+                container["resources"] = resources
     if boosted:
         metadata: dict[str, Any] = document.setdefault("metadata", {})
         metadata["annotations"] = {**(metadata.get("annotations") or {}), **boost_annotation(boosted)}
     return wanted.name if changed or boosted else None
+
+
+def _kube_qos(document: dict[str, Any]) -> str | None:
+    """The Kubernetes QoS class of a new pod; None if a quantity is invalid."""
+    try:
+        return kube_qos(pod_from_json({"spec": document["spec"]}))
+    except (codec.DecodeError, InvalidInput):
+        return None
 
 
 def _set_resources(
