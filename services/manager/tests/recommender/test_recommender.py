@@ -16,13 +16,14 @@ from koord_manager.domain.controllers.recommender.model import ContainerModel
 from koord_manager.domain.controllers.recommender.settings import DEFAULT_SETTINGS
 from koord_manager.domain.controllers.recommender.targets import Targets
 from koord_manager.domain.gateway.published_status import bounds_text, recommendation_status
-from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.gateway import PodEvictionRequested, PodResizeRequested
 from koordcore.events.objects import CustomObjectDeleted, custom_ref
 from koordcore.events.observation import ContainerUsage, Usage
 from koordcore.events.recommendation import RecommendationComputed, RecommendationDropped
 from koordcore.protocol import keys
 from koordcore.protocol.objects import OwnerReference, Pod
 from koordcore.state.aggregates import RecommendationState
+from koordcore.values.timestamps import rfc3339
 from support.manager.world import GIB, ManagerWorld, usage_of
 
 HOUR = 3600
@@ -436,6 +437,38 @@ def test_in_mode_recreate_one_pod_at_a_time_is_evicted_with_the_reason() -> None
     assert (eviction.name, eviction.method, eviction.initiator) == ("p1", "evict", "recommender")
     assert "requests 30000m of cpu" in eviction.message
     assert evictions(cluster.live(30)) == [], "the first is still under way"
+
+
+@pytest.mark.parametrize(("modes", "count"), [(("Initial", "Recreate"), 0), (("Off", "Recreate"), 1)])
+def test_only_the_oldest_recommendation_whose_mode_is_not_off_changes_a_pod(modes: tuple[str, str], count: int) -> None:
+    cluster = confident("Off")
+    for name, mode in zip(("a", "b"), modes, strict=True):
+        other = recommendation(mode=mode)
+        other["metadata"]["name"] = name
+        cluster.custom("recommendations", other)
+    for uid in ("p1", "p2"):
+        cluster.pod(uid, pod(owner="rs", cpu="30"), on="n")
+    assert len(evictions(cluster.live(2))) == count
+    recommended = cluster.view.state.of_kind(RecommendationState)
+    assert all(recommended[f"default={name}"].containers for name in ("a", "b"))
+
+
+def test_a_boost_is_ended_by_the_recommendation_that_gave_it() -> None:
+    cluster = confident("Initial", policy='{"app": {"startupBoost": {"cpu": {"factor": 3, "durationSeconds": 600}}}}')
+    younger = recommendation(mode="Initial")
+    younger["metadata"]["name"] = "younger"
+    cluster.custom("recommendations", younger)
+    cluster.rounds.can_resize = True
+    new = pod(owner="rs")
+    assert apply_to_new_pod(cluster.view, Targets(), new, "default", boosts=True) == "web"
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": rfc3339(cluster.now)}
+    cluster.pod("p3", {**new, "status": {"phase": "Running", "conditions": [ready]}}, on="n")
+
+    def resizes(minutes: int) -> int:
+        return sum(isinstance(event, PodResizeRequested) for event in cluster.live(minutes))
+
+    assert resizes(9) == 0
+    assert resizes(2) == 1
 
 
 def test_a_pod_close_to_the_target_is_left_for_half_a_day_and_a_lone_one_for_ever() -> None:

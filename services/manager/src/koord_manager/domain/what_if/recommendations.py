@@ -32,7 +32,7 @@ from koord_manager.domain.controllers.recommender.decide import (
     is_confident,
 )
 from koord_manager.domain.controllers.recommender.settings import DEFAULT_SETTINGS, RecommenderSettings, settings_from
-from koord_manager.domain.controllers.recommender.targets import Wanted
+from koord_manager.domain.controllers.recommender.targets import Wanted, changing
 from koord_manager.domain.what_if.recording import Moment, Report, Tally, moment_of
 
 _MATCHING: Final = frozenset(("podspec", "workloadspec", "customspec"))
@@ -215,7 +215,7 @@ class RecommendationDecisions:
             for draft in replacement_drafts(
                 self.view,
                 wanted,
-                self._pods_of(wanted),
+                self._changed_by(wanted),
                 now,
                 self._before_run.get(wanted.id),
                 can_resize=tried_in_place,
@@ -303,11 +303,20 @@ class RecommendationDecisions:
                 pods.sort(key=lambda entry: (entry[1].added_seq, entry[0]))
         return self._pods.get(wanted.id, [])
 
+    def _changed_by(self, wanted: Wanted) -> Pods:
+        """Return the pods of a Recommendation that no older one changes."""
+        of_pod = self._book.targets.of_pod
+        return [
+            entry
+            for entry in self._pods_of(wanted)
+            if (one := changing(of_pod(self.view, entry[0]))) is not None and one.id == wanted.id
+        ]
+
     def _outdated(self, wanted: Wanted, state: RecommendationState | None, now: str) -> int:
         if wanted.mode not in REPLACING or state is None or not is_confident(state):
             return 0
         at = datetime.fromisoformat(now)
-        return sum(why_replace(spec, wanted, state, at) is not None for _, spec in self._pods_of(wanted))
+        return sum(why_replace(spec, wanted, state, at) is not None for _, spec in self._changed_by(wanted))
 
 
 def _learned_by(checkpoint: bytes | None) -> RecommenderSettings:

@@ -43,7 +43,7 @@ from koord_manager.domain.controllers.recommender.startup_boost import (
     boosted_containers,
     without_boost,
 )
-from koord_manager.domain.controllers.recommender.targets import Targets, Wanted
+from koord_manager.domain.controllers.recommender.targets import Targets, Wanted, changing
 
 _CPU: Final = "cpu"
 _MEMORY: Final = "memory"
@@ -88,8 +88,7 @@ def apply_to_new_pod(
     except (codec.DecodeError, InvalidInput):
         return None  # what is wrong with the pod is for the validators to say
     told = _tell_usage(view, matching, document) if tells_usage else None
-    wanted = next((wanted for wanted in matching if wanted.mode is not UpdateMode.OFF), None)
-    return _set_requests(view, wanted, pod, document, boosts=boosts) or told
+    return _set_requests(view, changing(matching), pod, document, boosts=boosts) or told
 
 
 def _tell_usage(view: ManagerView, matching: Sequence[Wanted], document: dict[str, Any]) -> str | None:
@@ -215,6 +214,7 @@ def replacement_drafts(
     The eviction respects disruption budgets.
 
     Args:
+        pods: Uid and state of the pods that this Recommendation changes (`changing`), oldest first.
         can_resize: Whether a gateway asks an API server to resize pods. Otherwise InPlaceOrRecreate is Recreate.
     """
     boosted = {uid: found for uid, spec in pods if (found := boosted_containers(spec.object))}

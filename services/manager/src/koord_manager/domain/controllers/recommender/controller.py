@@ -16,6 +16,7 @@ from koord_manager.domain.controller_names import REPLACEMENT
 from koord_manager.domain.controllers.recommender.apply import replacement_drafts
 from koord_manager.domain.controllers.recommender.book import RecommenderBook
 from koord_manager.domain.controllers.recommender.decide import recommendation_drafts
+from koord_manager.domain.controllers.recommender.targets import changing
 
 INTERVAL_SECONDS: Final = 60
 MATCHED_AT_ONCE: Final = 2000
@@ -35,6 +36,7 @@ class RecommenderController:
         self._last: datetime | None = None
         self._waiting: list[str] = []
         self._live: dict[str, list[tuple[str, PodSpecState]]] = {}
+        self._changing: dict[str, str] = {}  # Uid of a pod -> id of the Recommendation that changes it
 
     def is_due(self, now: datetime) -> bool:
         """Return whether a run is not complete, or a minute has passed since the last run began."""
@@ -51,12 +53,15 @@ class RecommenderController:
         book = self.book
         book.targets.refresh(view)
         if not self._waiting:
-            self._last, self._live = now, {}
+            self._last, self._live, self._changing = now, {}, {}
             self._waiting = book.targets.candidates(view)[::-1]
         specs = view.state.of_kind(PodSpecState)
         for _ in range(min(MATCHED_AT_ONCE, len(self._waiting))):
             uid = self._waiting.pop()
-            for wanted in book.targets.of_pod(view, uid):
+            matching = book.targets.of_pod(view, uid)
+            if (one := changing(matching)) is not None:
+                self._changing[uid] = one.id
+            for wanted in matching:
                 self._live.setdefault(wanted.id, []).append((uid, specs[uid]))
         return [] if self._waiting else self._decide(view, now)
 
@@ -81,7 +86,7 @@ class RecommenderController:
                     queue.forget(REPLACEMENT, id_)
                     continue
                 state = states.get(wanted.id)
-                pods = live.get(wanted.id, [])
+                pods = [entry for entry in live.get(wanted.id, []) if self._changing.get(entry[0]) == wanted.id]
                 decide = partial(replacement_drafts, view, wanted, pods, now, state, can_resize=self.can_resize)
                 drafts += queue.attempt(REPLACEMENT, id_, decide) or ()
         return drafts

@@ -40,6 +40,13 @@ class Wanted(NamedTuple):
     fault: str  # Reason why the object is not valid, or empty
 
 
+def changing(matching: Sequence[Wanted]) -> Wanted | None:
+    """Of the Recommendations that select a pod, oldest first, the only one that changes it: the first whose mode is not
+    Off.
+    """
+    return next((wanted for wanted in matching if wanted.mode is not recommendations.UpdateMode.OFF), None)
+
+
 def read_wanted(id_: str, stored: CustomObjectState) -> Wanted:
     """Parse a stored Recommendation; if it is not valid, the result has the reason in `fault` and no target."""
     namespace, _, name = id_.partition("=")
