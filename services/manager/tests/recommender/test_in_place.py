@@ -19,21 +19,22 @@ from koordcore.state.aggregates import PodSpecState, RecommendationState
 from koordcore.values.timestamps import rfc3339
 from support.manager.world import GIB, ManagerWorld
 
-AMOUNTS = RecommendedAmounts(500, GIB)
-STATE = RecommendationState(
-    seq=1,
-    target="Deployment/web",
-    containers=[
-        ContainerRecommendation(
-            name="app",
-            target=AMOUNTS,
-            lower_bound=RecommendedAmounts(400, GIB // 2),
-            upper_bound=RecommendedAmounts(600, 2 * GIB),
-            uncapped_target=AMOUNTS,
-        )
-    ],
-    conditions=[RecommendationCondition(type="RecommendationProvided", status="True")],
-)
+
+def recommending(cpu_milli: int) -> RecommendationState:
+    """That much CPU, 100 milli-cores more or less are acceptable; and 1 GiB."""
+    target = RecommendedAmounts(cpu_milli, GIB)
+    container = ContainerRecommendation(
+        name="app",
+        target=target,
+        lower_bound=RecommendedAmounts(cpu_milli - 100, GIB // 2),
+        upper_bound=RecommendedAmounts(cpu_milli + 100, 2 * GIB),
+        uncapped_target=target,
+    )
+    provided = RecommendationCondition(type="RecommendationProvided", status="True")
+    return RecommendationState(seq=1, target="Deployment/web", containers=[container], conditions=[provided])
+
+
+STATE = recommending(500)
 
 
 class Cluster(ManagerWorld):
@@ -44,6 +45,7 @@ class Cluster(ManagerWorld):
         self.plain_node()
         target = Target("default", "Deployment/web", "Deployment", "web")
         self.wanted = Wanted("default=web", 1, "default", "web", "", target, mode, {}, "")
+        self.state = STATE
         self.uids = [f"p{number}" for number in range(1, pods + 1)]
         for uid in self.uids:
             self.pod(uid, document(**spec), on="n")
@@ -53,7 +55,7 @@ class Cluster(ManagerWorld):
         self.pass_time(minutes * 60)
         specs = self.view.state.of_kind(PodSpecState)
         pods = [(uid, specs[uid]) for uid in self.uids]
-        drafts = replacement_drafts(self.view, self.wanted, pods, self.now, STATE, can_resize=can_resize)
+        drafts = replacement_drafts(self.view, self.wanted, pods, self.now, self.state, can_resize=can_resize)
         return next(iter(self.take(drafts)), None)
 
     def answer(self, uid: str, status: int) -> None:
@@ -116,6 +118,30 @@ def test_a_lone_pod_is_resized_but_never_evicted() -> None:
     cluster.answer("p1", 422)
     assert cluster.decide() is None
     assert isinstance(cluster.decide(12 * 60), PodResizeRequested), "it may be possible by now"
+
+
+@pytest.mark.parametrize("pods", [1, 2])
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [("PodResizePending", "Infeasible"), ("PodResizePending", "Deferred"), ("PodResizeInProgress", "")],
+)
+def test_a_pod_that_the_kubelet_did_not_resize_is_resized_again_when_other_requests_are_recommended(
+    kind: str, reason: str, pods: int
+) -> None:
+    cluster = Cluster(pods)
+    cluster.decide()
+    cluster.answer("p1", 200)
+    for uid in cluster.uids[1:]:
+        cluster.change(uid, cpu="300m")
+    cluster.change("p1", cluster.condition(kind, reason))
+    cluster.state = recommending(300)
+    request = cluster.decide(61)
+    assert isinstance(request, PodResizeRequested)
+    assert request.containers[0].requests["cpu"] == "300m"
+    cluster.answer("p1", 200)
+    assert cluster.decide() is None, "the pod does not show it yet"
+    cluster.change("p1", cluster.condition("PodResizePending", "Infeasible"), cpu="300m")
+    assert isinstance(cluster.decide(), PodEvictionRequested if pods > 1 else type(None)), "the same is not requested"
 
 
 @pytest.mark.parametrize(("status", "failure"), [(404, "NotFound"), (403, "Forbidden"), (422, "Invalid")])

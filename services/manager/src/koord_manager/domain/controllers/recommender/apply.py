@@ -31,6 +31,7 @@ from koord_manager.domain.controllers.recommender.in_place import (
     EXCLUSIVE,
     INITIATOR,
     Progress,
+    is_another_resize,
     progress_of,
     resize_draft,
     why_not_in_place,
@@ -246,11 +247,12 @@ def replacement_drafts(
         reason, obstacle = why_replace(spec, wanted, state, now), ""
         if in_place:
             obstacle = progress[uid].failure
-            changed = [] if reason is None or obstacle else resized_containers(spec.object, wanted, state)
-            if reason is not None and not obstacle:
-                obstacle = why_not_in_place(spec.object, place.allocation, changed)
-                if changed and not obstacle:
+            changed = [] if reason is None else resized_containers(spec.object, wanted, state)
+            if reason is not None and (not obstacle or is_another_resize(spec, changed)):
+                refused = why_not_in_place(spec.object, place.allocation, changed)
+                if changed and not refused:
                     return [resize_draft(uid, spec, changed, reason)]
+                obstacle = obstacle or refused
             reason = reason or (RESIZED if obstacle and spec.resize and not spec.resize.failure else None)
         if reason is not None and may_evict:
             message = f"{reason}{NOT_IN_PLACE}{obstacle}" if obstacle else reason

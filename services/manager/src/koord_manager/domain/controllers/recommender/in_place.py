@@ -28,7 +28,7 @@ DEFERRED_SECONDS: Final = 300
 """Time for which a kubelet may defer a resize, or leave it unseen, before the pod is replaced."""
 IN_PROGRESS_SECONDS: Final = 3600
 AGAIN_SECONDS: Final = 12 * 3600
-"""Time after which a resize that failed may be requested again, if the pod cannot be replaced."""
+"""Time after which a resize that the API server refused may be requested again, if the pod cannot be replaced."""
 EXCLUSIVE: Final = (QosClass.LSE, QosClass.LSR)
 
 
@@ -48,6 +48,9 @@ def progress_of(spec: PodSpecState, now: datetime) -> Progress:
     age = (now - datetime.fromisoformat(resize.answered_at)).total_seconds()
     if resize.failure:
         return Progress() if age >= AGAIN_SECONDS else Progress(failure=f"the API server refused it: {resize.failure}")
+    is_seen = all(_has(spec.object, wanted) for wanted in resize.containers)
+    if not is_seen and age < DEFERRED_SECONDS:
+        return Progress(is_waiting=True)  # the conditions are those of an earlier resize
     conditions = {condition.type: condition for condition in spec.object.status.conditions}
     pending, running = conditions.get(RESIZE_PENDING), conditions.get(RESIZE_IN_PROGRESS)
     if pending is not None and pending.status == str(True):
@@ -56,8 +59,7 @@ def progress_of(spec: PodSpecState, now: datetime) -> Progress:
         return _within(DEFERRED_SECONDS, pending, age, now, f"the kubelet has deferred it for {DEFERRED_SECONDS} s")
     if running is not None and running.status == str(True):
         return _within(IN_PROGRESS_SECONDS, running, age, now, f"it has taken more than {IN_PROGRESS_SECONDS} s")
-    is_seen = all(_has(spec.object, wanted) for wanted in resize.containers)
-    return Progress(is_waiting=not is_seen and age < DEFERRED_SECONDS)
+    return Progress()
 
 
 def _within(seconds: float, condition: PodCondition, age: float, now: datetime, failure: str) -> Progress:
@@ -76,6 +78,15 @@ def _has(pod: Pod, wanted: ResizedContainer) -> bool:
                 return False
             return all(present.get(name) == amount for name, amount in asked.items())
     return False
+
+
+def is_another_resize(spec: PodSpecState, containers: list[ResizedContainer]) -> bool:
+    """Whether the API server accepted the last resize, and the pod does not ask for these requests yet.
+
+    So the kubelet may carry out this one even if it did not carry out the last.
+    """
+    is_accepted = spec.resize is not None and not spec.resize.failure
+    return is_accepted and not all(_has(spec.object, wanted) for wanted in containers)
 
 
 def why_not_in_place(pod: Pod, allocation: Allocation, containers: list[ResizedContainer]) -> str:
