@@ -25,7 +25,9 @@ RESIZE_PENDING: Final = "PodResizePending"
 RESIZE_IN_PROGRESS: Final = "PodResizeInProgress"
 INFEASIBLE: Final = "Infeasible"
 DEFERRED_SECONDS: Final = 300
-"""Time for which a kubelet may defer a resize, or leave it unseen, before the pod is replaced."""
+"""Time for which a kubelet may defer a resize before the pod is replaced. Also the time for which a pod may not show an
+accepted resize before another one may be requested.
+"""
 IN_PROGRESS_SECONDS: Final = 3600
 AGAIN_SECONDS: Final = 12 * 3600
 """Time after which a resize that the API server refused may be requested again, if the pod cannot be replaced."""

@@ -2,7 +2,7 @@
 
 Admission raises the CPU of the containers whose policy has a `startupBoost`, and writes the annotation `startup-boost`
 with the amounts before and after. When the pod has been ready for as long as the policy says, the recommender requests
-a resize to the amounts before. Until then nothing else changes the pod.
+a resize to the amounts before. Until then it requests neither another resize nor an eviction of the pod.
 
 Source: Vertical Pod Autoscaler, enhancement 7862 (CPU startup boost).
 """
