@@ -9,10 +9,10 @@ from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.jobs import passes
 from koord_descheduler.domain.jobs.controller import JobController, job_controller
-from koord_descheduler.domain.jobs.effects import FIRST_SECONDS
+from koord_descheduler.domain.jobs.effects import FIRST_SECONDS, judged
 from koord_descheduler.domain.jobs.job import PASSED, Phase
 from koord_descheduler.domain.jobs.passes import Agenda, Looks
-from koord_descheduler.domain.jobs.viewing import all_jobs, counted_evictions
+from koord_descheduler.domain.jobs.viewing import all_jobs, counted_evictions, reservation_of_job
 from koord_descheduler.domain.jobs.world import RETRY_SECONDS
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.view.building import ViewBuilder
@@ -40,7 +40,7 @@ from koordcore.events.objects import (
 )
 from koordcore.protocol import keys
 from koordcore.protocol.objects import node_from_json, pod_from_json
-from koordcore.requests.objects import ChangeOutcome, ChangeResult, PatchObject
+from koordcore.requests.objects import ChangeOutcome, ChangeResult, CreateObject, PatchObject
 from koordcore.state.aggregates import EvictionState
 from koordcore.state.migrations import MigrationState
 from koordcore.values import codec
@@ -329,6 +329,42 @@ def test_a_job_waits_longer_after_each_refused_change() -> None:
         now += pause
     cluster.agenda.keep_only(set())
     assert cluster.agenda == Agenda()
+
+
+TEMPLATE = {"template": {"metadata": {"name": "prod-res"}}}
+
+
+def test_a_job_does_not_take_the_reservation_of_somebody_else_that_its_template_names() -> None:
+    cluster = Cluster(defaultJobMode="ReservationFirst")
+    cluster.job("j", 0, reservationOptions=TEMPLATE)
+    looks = cluster.looks()
+    (found,) = looks.plans
+    (refused,) = judged(found, [ChangeOutcome(result=ChangeResult.EXISTS)])
+    cluster.conclude(looks, refused)
+    assert refused.result is ChangeResult.REFUSED
+    assert reservation_of_job(cluster.builder.state, "j") == "uid-j", "an abort deletes no other Reservation"
+    (job,) = all_jobs(cluster.builder)
+    assert (job.phase, job.reservation, job.reason) == (Phase.RUNNING, "", "FailedCreateReservation")
+
+    cluster.custom("reservations", "", {"metadata": {"name": "prod-res", "uid": "r"}, "spec": {}})
+    (ended,) = cluster.conclude(cluster.looks(NOW + RETRY_SECONDS))
+    assert isinstance(ended, MigrationEnded)
+    assert (ended.progress.reason, ended.progress.reservation) == ("FailedCreateReservation", "")
+    assert "prod-res" in ended.progress.message
+
+
+def test_a_job_goes_on_with_the_named_reservation_that_it_created_before_a_kill() -> None:
+    cluster = Cluster(defaultJobMode="ReservationFirst")
+    cluster.job("j", 0, reservationOptions=TEMPLATE)
+    (found,) = cluster.looks().plans
+    (creation,) = found.changes
+    assert isinstance(creation, CreateObject)
+    made = {**creation.document, "metadata": {**creation.document["metadata"], "uid": "r"}}
+    cluster.custom("reservations", "", made)
+    cluster.conclude(cluster.looks())
+    (job,) = all_jobs(cluster.builder)
+    assert (job.reservation, job.created_reservation) == ("prod-res", "prod-res")
+    assert reservation_of_job(cluster.builder.state, "j") == "prod-res"
 
 
 def test_a_late_job_gives_back_the_reservation_that_its_user_named() -> None:

@@ -43,9 +43,9 @@ from koord_descheduler.domain.config.effective import configuration_hash
 from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.config.profiles import proving_profiles
 from koord_descheduler.domain.drain.changes import API_VERSION
-from koord_descheduler.domain.drain.viewing import reservation_of_job
 from koord_descheduler.domain.framework.registry import Registry
 from koord_descheduler.domain.jobs.passes import soft_eviction_removal
+from koord_descheduler.domain.jobs.viewing import reservation_of_job
 from koord_descheduler.domain.rounds.dry_run import dry_run
 from koord_descheduler.domain.rounds.player import RoundPlayer, start_of_round
 from koord_descheduler.domain.view.building import ViewBuilder
@@ -166,6 +166,7 @@ class Commands:
     async def _abort_migration(self, request: descheduling.AbortMigration) -> None:
         """Delete a migration job, then its Reservation and its soft-eviction annotation (descheduler spec, 7.11).
 
+        A Reservation that was not created for the job stays.
         The manager withdraws its pending eviction together with the deletion.
         """
         reservation = reservation_of_job(self._builder.state, request.name)

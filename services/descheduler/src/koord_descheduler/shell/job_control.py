@@ -22,6 +22,7 @@ from koordcore.values.timestamps import unix_seconds
 
 from koord_descheduler.domain.jobs import passes
 from koord_descheduler.domain.jobs.controller import JobController
+from koord_descheduler.domain.jobs.effects import judged
 from koord_descheduler.domain.jobs.job import MigrationJob
 from koord_descheduler.domain.jobs.passes import COLLECTION_SECONDS, Agenda, Decided, Step
 from koord_descheduler.domain.jobs.recording import requested_evictions
@@ -144,7 +145,7 @@ class JobControl:
         outcomes = await self._changed([change for each in looks.plans for change in each.changes], term)
         steps = [*looks.held]
         for each in looks.plans:
-            mine, outcomes = outcomes[: len(each.changes)], outcomes[len(each.changes) :]
+            mine, outcomes = judged(each, outcomes[: len(each.changes)]), outcomes[len(each.changes) :]
             for outcome in mine:
                 if outcome.result is ChangeResult.REFUSED:
                     self.logger.warning("job_change_refused", job=each.before.name, reason=outcome.message)

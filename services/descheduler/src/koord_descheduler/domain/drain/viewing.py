@@ -101,19 +101,6 @@ def drain_view(
     )
 
 
-def reservation_of_job(state: ClusterState, name: str) -> str:
-    """Name of the Reservation of a migration job; "" if the job does not exist (descheduler spec, 7.9)."""
-    job = _stored(state, JOBS, name)
-    if job is None:
-        return ""
-    spec: dict[str, Any] = job.get("spec") or {}
-    options: dict[str, Any] = spec.get("reservationOptions") or {}
-    given: dict[str, Any] = options.get("reservationRef") or {}
-    template: dict[str, Any] = options.get("template") or {}
-    metadata: dict[str, Any] = template.get("metadata") or {}
-    return str(given.get("name") or metadata.get("name") or job["metadata"].get("uid", ""))
-
-
 def available_reservations(state: ClusterState) -> Iterator[ReservationStatus]:
     """The Reservations that hold resources of a node."""
     for ledger in state.of_kind(NodeLedger).values():

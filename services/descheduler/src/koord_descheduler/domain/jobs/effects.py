@@ -86,6 +86,11 @@ def plan(before: MigrationJob, looked: Looked, under_way: Container[str], now: f
                 document = reservation_for(
                     job, movable_document(pod), now, without_claims=without_claims, avoided=avoided
                 )
+                if job.reservation_name != job.uid:
+                    metadata = document["metadata"]
+                    annotations: dict[str, str] = metadata.get("annotations") or {}
+                    marks = {**annotations, keys.RESERVATION_OF_JOB: job.uid}
+                    document["metadata"] = {**metadata, "annotations": marks}
                 head = {"apiVersion": _API_VERSION, "kind": "Reservation"}
                 changes.append(CreateObject(document={**head, **document}))
             case Evict(pod=pod, policy=policy, options=options):
@@ -119,6 +124,23 @@ def asks_again(job: MigrationJob, looked: Looked, world: World, under_way: Conta
         return looked
     again = eviction_of(job, pod, policy)
     return looked if (again.options or {}).get("dryRun") else replace(looked, effects=(again,))
+
+
+def judged(done: Plan, outcomes: Sequence[ChangeOutcome]) -> list[ChangeOutcome]:
+    """Return the outcomes of the changes of a plan, as they count for its job.
+
+    If a Reservation with the name of a template exists already, its creation counts as refused. It may be somebody
+    else's. The next look, which sees the Reservation, decides.
+    """
+    job = done.before
+    return [
+        ChangeOutcome(result=ChangeResult.REFUSED, message=f'existing Reservation "{job.reservation_name}"')
+        if isinstance(change, CreateObject)
+        and outcome.result is ChangeResult.EXISTS
+        and job.reservation_name != job.uid
+        else outcome
+        for change, outcome in zip(done.changes, outcomes, strict=True)
+    ]
 
 
 def concluded_look(done: Plan, outcomes: Sequence[ChangeOutcome]) -> Looked:

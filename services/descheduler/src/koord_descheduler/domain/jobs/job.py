@@ -99,7 +99,8 @@ class MigrationJob:
     ttl: float | None = None  # Seconds after which the job is given up, above 0; None if there is no such time
     is_paused: bool = False
     reservation: str = ""  # Name of its Reservation; "" while there is none
-    template: Mapping[str, Any] | None = None  # Template of the Reservation, as the user gave it; None if not given
+    # Template of the Reservation, as the user gave it; None if not given, or if the job names a Reservation
+    template: Mapping[str, Any] | None = None
     delete_options: Mapping[str, Any] | None = None  # Options of the eviction; None if not given
     phase: Phase = Phase.NEW
     status: str = ""  # Type of the condition that changed last, or `Complete`
@@ -147,6 +148,11 @@ class MigrationJob:
         """Name of the Reservation that is made for the job: that of its template, else the uid of the job."""
         metadata: Mapping[str, Any] = (self.template or {}).get("metadata") or {}
         return str(metadata.get("name") or self.uid)
+
+    @property
+    def created_reservation(self) -> str:
+        """Name of the Reservation that was created for the job; "" if there is none, or if its user named another."""
+        return self.reservation if self.reservation == self.reservation_name else ""
 
     def condition(self, type_: ConditionType) -> Condition | None:
         """None if its step was not reached yet."""
@@ -256,6 +262,7 @@ def job_from_json(raw: object) -> MigrationJob:
     meta, spec, status = document.metadata, document.spec, document.status
     options = spec.reservation_options
     reference = options.reservation_ref if options is not None else None
+    reservation = reference.name if reference is not None else ""
     template, template_fault = _template(options)
     return MigrationJob(
         name=meta.name,
@@ -267,8 +274,8 @@ def job_from_json(raw: object) -> MigrationJob:
         mode=spec.mode,
         ttl=_ttl(spec.ttl),
         is_paused=spec.paused,
-        reservation=reference.name if reference is not None else "",
-        template=template,
+        reservation=reservation,
+        template=None if reservation else template,
         delete_options=spec.delete_options,
         phase=Phase(status.phase) if status.phase in _PHASES else Phase.NEW,
         status=status.status,

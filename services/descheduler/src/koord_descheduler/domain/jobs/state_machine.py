@@ -186,6 +186,16 @@ class _Run:
         pod = self._found_pod()
         if pod is None:
             return self._fail_without_pod()
+        name = self.job.reservation_name
+        existing = None if name == self.job.uid else self._world.reservation(name)
+        if existing is not None:
+            if existing.job != self.job.uid:
+                message = f'Abort job caused by existing Reservation "{name}", which was not created for it'
+                return self._fail(Reason.FAILED_CREATE_RESERVATION, message)
+            looked = created(self.job, "")
+            self.job = looked.job
+            self.events += looked.events
+            return True
         plan = self._world.plan(self.job.plan) if self.job.plan else None
         self.effects.append(CreateReservation(pod, frozenset() if plan is None else frozenset(plan.plan.nodes)))
         return False

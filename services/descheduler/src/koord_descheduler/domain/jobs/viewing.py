@@ -38,6 +38,22 @@ def all_jobs(builder: ViewBuilder) -> list[MigrationJob]:
     return sorted((with_facts(job, facts.get(job.uid)) for job in jobs), key=lambda job: job.name)
 
 
+def reservation_of_job(state: ClusterState, name: str) -> str:
+    """Name of the Reservation that was created for a migration job; "" if the job does not exist.
+
+    Before the fact of its creation, the Reservation may exist already. Then this is the uid of the job, which no other
+    Reservation has as its name.
+    """
+    found = state.of_kind(CustomObjectState).get(custom_ref(JOBS, "", name).id)
+    if found is None:
+        return ""
+    try:
+        job = job_from_json(found.object)
+    except codec.DecodeError:
+        return ""
+    return with_facts(job, state.of_kind(MigrationState).get(job.uid)).created_reservation or job.uid
+
+
 def counted_evictions(builder: ViewBuilder, now: float) -> Iterator[Evicted]:
     """Yield the evictions that the object limiter counts, in any order. `now`: Unix seconds.
 
@@ -109,6 +125,7 @@ def reservation_view(state: ClusterState, name: str) -> ReservationView | None:
         name=name,
         phase=status.phase,
         node=status.node,
+        job=reservation.metadata.annotations.get(keys.RESERVATION_OF_JOB, ""),
         has_order=keys.RESERVATION_ORDER in reservation.metadata.labels,
         owner_pods=frozenset(uid for uid in named if uid),
         current_owners=tuple(PodRef(each.namespace, each.name, each.uid) for each in status.owners),

@@ -27,6 +27,7 @@ class ReservationView:
     name: str
     phase: str = ""  # "", Pending, Available, Succeeded or Failed
     node: str = ""  # Node of the Reservation; "" while it has none
+    job: str = ""  # Uid of the job for which it was created under the name of a template; else ""
     # Whether it has the label reservation-order, by which the scheduler prefers it to other Reservations.
     has_order: bool = True
     owner_pods: frozenset[str] = frozenset()  # Uids of the pods that `spec.owners` names as objects
@@ -69,7 +70,10 @@ class JobPolicy:
 
 @dataclass(frozen=True, slots=True)
 class CreateReservation:
-    """Create the Reservation of the job, `MigrationJob.reservation_name`. One that exists already counts as success."""
+    """Create the Reservation of the job, `MigrationJob.reservation_name`.
+
+    One that exists already counts as success if its name is the uid of the job. Otherwise, it may be somebody else's.
+    """
 
     pod: PodView  # The pod that moves
     avoided: frozenset[str] = frozenset()  # Nodes besides that of the pod on which the Reservation must not be placed
