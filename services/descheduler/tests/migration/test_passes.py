@@ -23,6 +23,7 @@ from koordcore.events.gateway import PodEvicted, PodEvictionFailed, PodEvictionR
 from koordcore.events.migration import (
     SOFT_EVICTION_REFUSED,
     TOO_MANY_EVICTIONS,
+    MigratedPod,
     MigrationAdvanced,
     MigrationArbitrated,
     MigrationEnded,
@@ -365,6 +366,26 @@ def test_a_job_goes_on_with_the_named_reservation_that_it_created_before_a_kill(
     (job,) = all_jobs(cluster.builder)
     assert (job.reservation, job.created_reservation) == ("prod-res", "prod-res")
     assert reservation_of_job(cluster.builder.state, "j") == "prod-res"
+
+
+@pytest.mark.parametrize("template", [{}, {"template": {"metadata": {"name": "slot"}}}])
+def test_a_job_that_cannot_work_leaves_the_reservation_that_its_user_named(template: dict[str, Any]) -> None:
+    cluster = Cluster()
+    cluster.job("j", 0, mode="Evict", reservationOptions={"reservationRef": {"name": "slot"}, **template})
+    decided = passes.unworkable(all_jobs(cluster.builder), cluster.builder, "me")
+    assert decided.deletions == []
+    (ended,) = cluster.store(decided.steps)
+    assert isinstance(ended, MigrationEnded)
+
+
+def test_a_job_that_cannot_work_any_more_gives_back_the_reservation_that_was_created_for_it() -> None:
+    cluster = Cluster()
+    cluster.job("j", 0, mode="Evict", reservationOptions=TEMPLATE)
+    progress = MigrationProgress(phase="Running", reservation="prod-res")
+    pod = MigratedPod(namespace="d", name="p0", uid="u0")
+    cluster.tell(AggregateRef("migration", "uid-j"), MigrationAdvanced(pod=pod, progress=progress))
+    decided = passes.unworkable(all_jobs(cluster.builder), cluster.builder, "me")
+    assert [(each.kind, each.name) for each in decided.deletions] == [("Reservation", "prod-res")]
 
 
 def test_a_late_job_gives_back_the_reservation_that_its_user_named() -> None:

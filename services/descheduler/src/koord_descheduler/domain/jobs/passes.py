@@ -138,14 +138,14 @@ def aborted(jobs: Iterable[MigrationJob], state: ClusterState) -> Decided:
 def unworkable(jobs: Iterable[MigrationJob], builder: ViewBuilder, own: str) -> Decided:
     """End the jobs whose objects cannot be carried out, for example because of an unreadable ttl.
 
-    Their Reservations are given back, and their evictions are withdrawn. A paused job is left alone. `own`: id of the
-    installation.
+    The Reservations that were created for them are given back, and their evictions are withdrawn. A Reservation that a
+    user named stays, because the job may never have begun. A paused job is left alone. `own`: id of the installation.
     """
     failed = [job.invalid() for job in jobs if is_unworkable(job) and job.is_for(own) and not job.is_paused]
     state = builder.state
     return Decided(
         [[_draft(job, recording.ended_event(job), state), *_withdrawn(job, state)] for job in failed],
-        [DeleteObject(kind="Reservation", name=job.reservation) for job in failed if job.reservation],
+        [DeleteObject(kind="Reservation", name=job.created_reservation) for job in failed if job.created_reservation],
     )
 
 
