@@ -295,6 +295,27 @@ def test_of_two_jobs_that_a_user_let_pass_one_works_on_the_pod() -> None:
     assert (held.job, held.limits) == ("a", ["migration_job_exists"])
 
 
+def test_no_job_waits_for_a_paused_job_of_its_pod() -> None:
+    cluster = Cluster()
+    cluster.job("paused", 0, paused=True, created=NOW - 60)
+    cluster.job("waiting", 0, passed=False)
+    jobs = all_jobs(cluster.builder)
+    (passed,) = cluster.store(passes.arbitrated(jobs, cluster.builder, cluster.controller, NOW).steps)
+    assert isinstance(passed, MigrationArbitrated)
+    assert passed.job == "waiting"
+    looks = cluster.looks()
+    assert looks.held == []
+    assert [each.before.name for each in looks.plans if each.evicts] == ["waiting"]
+
+    cluster.conclude(looks)
+    cluster.job("paused", 0, created=NOW - 60)
+    found = cluster.looks()
+    assert [each.before.name for each in found.plans] == ["waiting"], "the job that goes on waits"
+    (held,) = cluster.store(found.held)
+    assert isinstance(held, MigrationHeld)
+    assert (held.job, held.limits) == ("paused", ["migration_job_exists"])
+
+
 def test_a_job_is_due_again_when_its_objects_change_or_its_time_has_come() -> None:
     cluster = Cluster()
     cluster.job("j", 0)

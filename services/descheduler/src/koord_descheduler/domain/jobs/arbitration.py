@@ -94,9 +94,14 @@ def arbitrate(
 def _first_jobs(
     migrating: Iterable[MigrationJob], waiting: Iterable[MigrationJob], cluster: ClusterView
 ) -> dict[str, MigrationJob]:
-    """Uid of a pod -> the only one of its jobs that may go on: the one that migrates it, else the oldest."""
+    """Uid of a pod -> the only one of its jobs that may go on: the one that migrates it, else the oldest.
+
+    A paused job works on no pod, not even when it is late. So it is left out. When it goes on, it waits like a second
+    job.
+    """
     first: dict[str, MigrationJob] = {}
-    for job in (*migrating, *sorted(waiting, key=lambda each: (each.created, each.name))):
+    working = (job for job in migrating if not job.is_paused)
+    for job in (*working, *sorted(waiting, key=lambda each: (each.created, each.name))):
         pod = pod_of(job, cluster)
         if pod is not None:
             first.setdefault(pod.uid, job)

@@ -220,7 +220,7 @@ def _second_jobs(passed: Iterable[MigrationJob], builder: ViewBuilder) -> set[st
     """Uids of the jobs that wait until another job of their pod has ended.
 
     Arbitration lets one job of a pod pass. But a user may have set the annotation of another one. The job that has come
-    furthest goes on, else the oldest.
+    furthest goes on, else the oldest. A paused job neither waits nor lets others wait.
     """
     first: dict[str, MigrationJob] = {}
     second = set[str]()
@@ -228,7 +228,7 @@ def _second_jobs(passed: Iterable[MigrationJob], builder: ViewBuilder) -> set[st
     def order(job: MigrationJob) -> tuple[bool, bool, float, str]:
         return job.condition(ConditionType.EVICTION) is None, not job.reservation, job.created, job.name
 
-    for job in sorted(passed, key=order):
+    for job in sorted((job for job in passed if not job.is_paused), key=order):
         pod = None if job.pod is None else builder.pod_named(job.pod.namespace, job.pod.name)
         is_its_pod = pod is not None and job.pod is not None and job.pod.uid in ("", pod.uid)
         if pod is not None and is_its_pod and first.setdefault(pod.uid, job) is not job:
