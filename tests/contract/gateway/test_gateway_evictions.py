@@ -1,5 +1,6 @@
 """Pods are evicted and preempted as their users have to see it, budgets kept."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -152,3 +153,15 @@ async def test_the_job_is_read_before_its_pod_is_evicted(tmp_path: Path) -> None
         last = await world.bus.events.last_of(AggregateRef("eviction", uid))
         assert last is not None
         assert last.type == "PodEvictionWithdrawn"
+
+
+async def test_the_job_of_an_eviction_is_read_again_when_the_api_server_allows_it(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path, begin=False) as world:
+        uid, path = await evicting_job(world)
+        job = "/apis/scheduling.koordinator.sh/v1alpha1/podmigrationjobs/j"
+        begun = asyncio.get_running_loop().time()
+        world.server.faults.answer("GET", job, 403, times=1, retry_after=1)
+        asked = world.server.requests.count(("POST", path))
+        await world.until(lambda: "Forbidden" in world.view.state.of_kind(EvictionState)[uid].delays)
+        await world.until(lambda: world.server.requests.count(("POST", path)) > asked)
+        assert asyncio.get_running_loop().time() - begun >= 1.0

@@ -18,7 +18,15 @@ from koord_manager.domain.gateway.binding import (
     outcome_draft,
     pending_binding,
 )
-from koord_manager.domain.gateway.eviction import Evicted, Eviction, GivenUp, Waits, eviction_request, judge_eviction
+from koord_manager.domain.gateway.eviction import (
+    Evicted,
+    Eviction,
+    GivenUp,
+    Waits,
+    eviction_request,
+    judge_eviction,
+    judge_job,
+)
 from koord_manager.domain.gateway.genesis import genesis_drafts
 from koord_manager.domain.gateway.mirror import Seen, cleaned, known_of, next_draft
 from koord_manager.domain.gateway.node_metric import report_of
@@ -339,6 +347,23 @@ def test_what_an_answer_to_an_eviction_means(status: int, ended: object) -> None
     request = PodEvictionRequested(namespace="d", name="p", initiator="agent", reason="Evicted")
 
     assert judge_eviction(Eviction("uid", request, "2026-01-01T00:00:00Z"), status, "m") == ended
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (403, "Forbidden"),
+        (401, "Unauthorized"),
+        (429, "TooManyRequests"),
+        (500, "ServerError"),
+        (400, "ServerError"),
+        (0, "NoAnswer"),
+    ],
+)
+def test_an_eviction_whose_job_cannot_be_read_waits_and_names_the_verb(status: int, reason: str) -> None:
+    request = PodEvictionRequested(namespace="d", name="p", initiator="descheduler", reason="Descheduled", job="j")
+    waits = judge_job(Eviction("uid", request, "2026-01-01T00:00:00Z"), status, b"", "m")
+    assert waits == Waits(reason, "cannot get PodMigrationJob j: m")
 
 
 def test_delete_options_are_passed_on_and_the_uid_always_is() -> None:

@@ -103,7 +103,8 @@ class PodEvictionDelayed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """An attempt to carry out an eviction failed, and the gateway will repeat it. Each reason is recorded once."""
 
     # Reason in one word: "TooManyRequests" (a disruption budget refuses it, or the API server is overloaded),
-    # "DisruptionBudget" (the same without an API server), "Unauthorized", "ServerError" or "NoAnswer".
+    # "DisruptionBudget" (the same without an API server), "Unauthorized", "Forbidden" (the gateway may not read the
+    # job), "ServerError" or "NoAnswer".
     reason: str
     message: str = ""  # One sentence, with the message of the API server
 

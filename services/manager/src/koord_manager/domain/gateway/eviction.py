@@ -100,7 +100,8 @@ def judge_job(eviction: Eviction, status: int, body: bytes, message: str) -> Pod
         case Meaning.GONE:
             return withdrawal_by_job(eviction.request, None)
         case _:
-            return Waits(_DELAYS.get(status, "ServerError"), message)
+            reason = "Forbidden" if status == 403 else _DELAYS.get(status, "ServerError")
+            return Waits(reason, f"cannot get PodMigrationJob {eviction.request.job}: {message}")
 
 
 def eviction_request(eviction: Eviction) -> Request:

@@ -307,7 +307,7 @@ class Outbox:
         elif (expired := evictions.expired(view, uid, self._facts.clock.now())) is not None:
             ended = expired
         elif (kept := await self._kept_by_job(eviction)) is not None:
-            ended = kept
+            ended, retry_after = kept
         else:
             asked = eviction.request
             if asked.method == "delete":
@@ -325,13 +325,19 @@ class Outbox:
         is_recorded = await self._facts.write(lambda: evictions.eviction_draft(view, eviction, ended))
         return (retry_after or 0.0) if isinstance(ended, evictions.Waits) else is_recorded
 
-    async def _kept_by_job(self, eviction: evictions.Eviction) -> PodEvictionWithdrawn | evictions.Waits | None:
-        """Return why an eviction must not be sent now, from its job at the API server; None if it may be sent."""
+    async def _kept_by_job(
+        self, eviction: evictions.Eviction
+    ) -> tuple[PodEvictionWithdrawn | evictions.Waits, float | None] | None:
+        """Return why an eviction must not be sent now, from its job at the API server; None if it may be sent.
+
+        With the seconds after which the API server wants to be asked again; None if it says nothing of it.
+        """
         request = evictions.job_request(eviction)
         if request is None:
             return None
         answer = await self._send(request)
-        return evictions.judge_job(eviction, answer.status, answer.body, answer.message())
+        judged = evictions.judge_job(eviction, answer.status, answer.body, answer.message())
+        return None if judged is None else (judged, answer.retry_after)
 
     async def _resize(self, uid: str) -> bool | float:
         view = self._facts.view
