@@ -1,16 +1,21 @@
 """Pods of documents get what an API server would set in them, before admission and after it."""
 
 import json
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pytest
 from koord_manager.domain.controllers.standalone.workload_replicas import reconcile_workload
+from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.objects import PodSpecAdded
+from koordcore.protocol.manifests import shape_manifest
+from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.reservations import reservation_from_json, reserve_pod
 from support.manager.applying import NOW, Cluster
 
 Json = dict[str, Any]
+HEAD = {"apiVersion": "v1", "kind": "Pod"}
 GPU = {"limits": {"nvidia.com/gpu": "1"}}
 
 
@@ -18,7 +23,7 @@ def container(resources: Json | None = None, **fields: Any) -> Json:
     return {"name": "main", "image": "nginx", "resources": resources or {}, **fields}
 
 
-def pod(name: str, resources: Json | None = None, labels: Json | None = None, **spec: Any) -> str:
+def pod(name: str, resources: Json | None = None, /, labels: Json | None = None, **spec: Any) -> str:
     metadata = {"name": name, "labels": labels or {}}
     spec = {"containers": [container(resources)], **spec}
     return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
@@ -35,6 +40,14 @@ def reservation(resources: Json) -> str:
     return json.dumps({**named, "spec": {**spec, "ttl": "1h"}})
 
 
+def store_without_defaults(cluster: Cluster, written: str) -> None:
+    """Store a pod as earlier versions did."""
+    old = cast("Pod", shape_manifest(json.loads(written)).object)
+    old.metadata.namespace, old.metadata.uid, old.metadata.creation_timestamp = "default", "earlier", NOW
+    old.spec.scheduler_name, old.status.phase = "koord-scheduler", "Pending"
+    cluster.fold([Draft(AggregateRef("podspec", "earlier"), PodSpecAdded(object=old), 0)])
+
+
 @pytest.fixture
 def cluster() -> Cluster:
     return Cluster()
@@ -48,6 +61,31 @@ def test_a_pod_requests_what_it_limits_and_is_unchanged_when_it_is_applied_again
     assert cluster.pod("web").status.qos_class == "Guaranteed"
     assert cluster.apply(written) == "unchanged"
     assert "spec.containers: must be unchanged" in cluster.refusal(written.replace('"2"', '"3"'))
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        pod("web", GPU),
+        pod("web", initContainers=[container(GPU) | {"name": "init"}]),
+        pod("web", {"requests": {"cpu": "1"}}, resources={"limits": {"cpu": "2"}}),
+        pod("web", containers=[container(ports=[{"containerPort": 80}])], hostNetwork=True),
+    ],
+)
+def test_a_pod_that_was_stored_without_defaults_stays_so(cluster: Cluster, written: str) -> None:
+    store_without_defaults(cluster, written)
+    before = msgspec.json.encode(cluster.pod("web").spec)
+
+    assert cluster.apply(written) == "unchanged"
+    assert cluster.apply(json.dumps(msgspec.to_builtins(cluster.pod("web")) | HEAD)) == "unchanged"
+    assert cluster.apply(written.replace('"nginx"', '"nginx:2"')) == "configured"
+    assert msgspec.json.encode(cluster.pod("web").spec) == before.replace(b'"nginx"', b'"nginx:2"')
+
+
+def test_the_limits_of_a_pod_that_was_stored_without_defaults_do_not_change(cluster: Cluster) -> None:
+    store_without_defaults(cluster, pod("web", GPU))
+
+    assert "spec.containers: must be unchanged" in cluster.refusal(pod("web", {"limits": {"nvidia.com/gpu": "2"}}))
 
 
 def test_pods_of_a_workload_request_what_its_template_limits(cluster: Cluster) -> None:

@@ -154,7 +154,7 @@ def _apply_pod(
     pod.status = old.status
     node = old.spec.node_name or _node_of(view, uid)
     was = msgspec.structs.replace(old.spec, node_name=node) if pod.spec.node_name else old.spec
-    check_update(pod.spec, was)
+    _check_changed(pod.spec, was)
     pod.spec.node_name = old.spec.node_name  # where it was placed is the scheduler's fact
     admitting.judge_pod(view, pod, old, options)
     if pod == old:
@@ -164,6 +164,27 @@ def _apply_pod(
     account = admitting.quota_account(view, pod, old, options)
     drafts = [Draft(AggregateRef("podspec", uid), objects.PodSpecChanged(object=pod), state.seq)]
     return Applied("configured", uid, [*drafts, account] if account else drafts)
+
+
+def _check_changed(new: kube.PodSpec, old: kube.PodSpec) -> None:
+    """Check the changed spec of a pod, and take back, in place, the defaults that the stored spec does not have.
+
+    Earlier versions stored pods without defaults. Requests and ports of a stored pod do not change.
+
+    Raises:
+        InvalidManifest: The API does not allow the change.
+    """
+    document: dict[str, Any] = {"spec": msgspec.to_builtins(old)}
+    completed = with_pod_defaults(document)
+    if completed is document:
+        check_update(new, old)
+        return
+    check_update(new, kube.pod_from_json(completed).spec)
+    new.resources = old.resources
+    for after, before in zip(
+        [*new.containers, *new.init_containers], [*old.containers, *old.init_containers], strict=True
+    ):
+        after.resources, after.ports = before.resources, before.ports
 
 
 def _keep_priority(view: ManagerView, new: kube.PodSpec, old: kube.PodSpec) -> None:
