@@ -162,6 +162,28 @@ def test_the_manager_deletes_no_pod_of_a_system_priority(plane: ControlPlane) ->
     assert refusals["usual"] == ""
 
 
+def test_the_manager_resizes_no_pod_of_a_system_priority(plane: ControlPlane) -> None:
+    resources = {"requests": {"cpu": "1", "memory": "1Gi"}}
+    told: Json = {"name": "main", "ready": True, "restartCount": 0, "image": "pause", "imageID": "i"}
+    # what a kubelet writes that can resize; without it, the API server refuses every resize
+    status = {"phase": "Running", "containerStatuses": [{**told, "state": {"running": {}}, "resources": resources}]}
+    tiny = {"requests": {"cpu": "1m", "memory": "1Mi"}}
+    wanted = {"spec": {"containers": [{"name": "main", "image": "pause", "resources": tiny}]}}
+    refusals: dict[str, str] = {}
+    for name, priority in (("critical", "system-node-critical"), ("usual", "")):
+        spec: Json = {"nodeName": "none", "containers": [{"name": "main", "image": "pause", "resources": resources}]}
+        spec |= {"priorityClassName": priority} if priority else {}
+        meta = {"name": name, "namespace": "kube-system"}
+        plane.apply({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+        at = ("pod", name, "-n", "kube-system")
+        plane.kubectl("patch", *at, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
+        refusals[name] = sent(plane, "PATCH", f"/api/v1/namespaces/kube-system/pods/{name}/resize", wanted)
+        plane.kubectl("delete", *at, "--force", "--grace-period=0")
+
+    assert "koord-manager resizes no pod" in refusals["critical"]
+    assert refusals["usual"] == ""
+
+
 def test_the_manager_makes_no_secret_that_the_api_server_fills_with_a_token(plane: ControlPlane) -> None:
     def secret(name: str, kind: str) -> Json:
         meta = {"name": name, "annotations": {"kubernetes.io/service-account.name": "koord-keys"}}
