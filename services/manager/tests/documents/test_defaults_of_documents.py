@@ -1,5 +1,6 @@
 """Pods of documents get what an API server would set in them, before admission and after it."""
 
+import copy
 import json
 from typing import Any, cast
 
@@ -7,7 +8,7 @@ import msgspec
 import pytest
 from koord_manager.domain.controllers.standalone.workload_replicas import reconcile_workload
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.objects import PodSpecAdded
+from koordcore.events.objects import CustomObjectObserved, PodSpecAdded, custom_ref
 from koordcore.protocol.manifests import shape_manifest
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_requests
@@ -128,6 +129,21 @@ def test_a_reservation_reserves_what_its_template_limits(cluster: Cluster) -> No
     assert cluster.apply(reservation(GPU)) == "unchanged"
     assert cluster.apply(reservation({"limits": {"nvidia.com/gpu": "2", "cpu": "1"}})) == "configured"
     assert reserved() == {"nvidia.com/gpu": 2, "cpu": 1000}
+
+
+def test_a_reservation_that_was_stored_without_defaults_stays_so_until_its_template_changes(cluster: Cluster) -> None:
+    cluster.apply(reservation(GPU))
+    earlier = copy.deepcopy(cluster.custom("reservations", "r"))
+    del earlier["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]
+    cluster.fold([Draft(custom_ref("reservations", "", "r"), CustomObjectObserved(object=earlier), 1)])
+
+    assert cluster.apply(reservation(GPU)) == "unchanged"
+    assert cluster.apply(reservation(GPU).replace('"1h"', '"2h"')) == "configured"
+    assert cluster.custom("reservations", "r")["spec"]["template"] == earlier["spec"]["template"]
+    assert cluster.apply(reservation({"limits": {"nvidia.com/gpu": "2"}})) == "configured"
+    assert pod_requests(reserve_pod(reservation_from_json(cluster.custom("reservations", "r")))) == {
+        "nvidia.com/gpu": 2
+    }
 
 
 def test_the_template_of_a_migration_gets_the_defaults(cluster: Cluster) -> None:

@@ -60,12 +60,13 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
         resource=resource.plural,
         namespace=meta.namespace,
         name=meta.name,
-        object=_stored(resource, with_template_defaults(resource.plural, merged)),
+        object=_stored(resource, with_template_defaults(resource.plural, merged, old)),
         old_object=old,
     )
     document, decision = _admitted(view, resource, request, options)
     uid = new_uid if old is None else str(_metadata(old).get("uid") or "")
-    document = with_template_defaults(resource.plural, with_recorded_templates(resource.plural, document).document)
+    document = with_recorded_templates(resource.plural, document).document
+    document = with_template_defaults(resource.plural, document, old)
     document = _with_identity(document, old, manifest, uid=uid, now=now)
     warnings += _changes_without_effect(view, resource, old, document)
     if document == old:
@@ -102,7 +103,7 @@ def patch_custom(view: ManagerView, change: PatchObject, *, new_uid: str, option
         resource=resource.plural,
         namespace=change.namespace,
         name=change.name,
-        object=_stored(resource, with_template_defaults(resource.plural, merge_patched(old, change.patch))),
+        object=_stored(resource, with_template_defaults(resource.plural, merge_patched(old, change.patch), old)),
         old_object=old,
     )
     document, decision = _admitted(view, resource, request, options)

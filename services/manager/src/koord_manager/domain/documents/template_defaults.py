@@ -21,14 +21,20 @@ _POD_TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
 """Plural -> place of the pod template."""
 
 
-def with_template_defaults(plural: str, document: JsonObject) -> JsonObject:
+def with_template_defaults(plural: str, document: JsonObject, stored: JsonObject | None = None) -> JsonObject:
     """Return a custom resource with the defaults in its pod template; itself if it has none or lacks none.
+
+    Earlier versions stored templates without defaults. Such a template stays as it is until it changes.
 
     Args:
         plural: Plural of its kind, such as `reservations`.
+        stored: The stored custom resource that `document` changes. None: it is new.
     """
     path = _POD_TEMPLATES.get(plural)
-    return document if path is None else _changed(document, path, with_pod_defaults)
+    if path is None:
+        return document
+    before = None if stored is None else _at(stored, path)
+    return _changed(document, path, lambda template: template if template == before else with_pod_defaults(template))
 
 
 def without_template_defaults(plural: str, stored: JsonObject, last: Mapping[str, Any]) -> JsonObject:
