@@ -164,9 +164,10 @@ def test_the_manager_deletes_no_pod_of_a_system_priority(plane: ControlPlane) ->
 
 def test_the_manager_resizes_no_pod_of_a_system_priority(plane: ControlPlane) -> None:
     resources = {"requests": {"cpu": "1", "memory": "1Gi"}}
-    told: Json = {"name": "main", "ready": True, "restartCount": 0, "image": "pause", "imageID": "i"}
     # what a kubelet writes that can resize; without it, the API server refuses every resize
-    status = {"phase": "Running", "containerStatuses": [{**told, "state": {"running": {}}, "resources": resources}]}
+    told: Json = {"name": "main", "ready": True, "restartCount": 0, "image": "pause", "imageID": "i"}
+    told |= {"state": {"running": {}}, "resources": resources}
+    status: Json = {"phase": "Running", "containerStatuses": [told]}
     tiny = {"requests": {"cpu": "1m", "memory": "1Mi"}}
     wanted = {"spec": {"containers": [{"name": "main", "image": "pause", "resources": tiny}]}}
     refusals: dict[str, str] = {}
