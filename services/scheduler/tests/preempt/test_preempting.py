@@ -83,6 +83,16 @@ def test_least_important_pods_go() -> None:
     assert where(scheduler)["high"] == low
 
 
+@pytest.mark.parametrize("configuration", ["", JOBS])
+def test_pod_is_a_victim_while_its_resize_is_on_its_way_to_the_log(configuration: str) -> None:
+    scheduler = scheduler_of(4, configuration=configuration)
+    submit(scheduler, pod("low", {"cpu": "1"}, priority=1))
+    scheduler.log.add_pod(pod("low", {"cpu": "3"}, priority=1, nodeName="n0"))
+    submit(scheduler, member("high", "3", 9, 1) if configuration else pod("high", {"cpu": "3"}, priority=9), now=30.0)
+    assert evicted(scheduler.log) == ["low"]
+    assert where(scheduler) == {"high": "n0"}
+
+
 def test_eviction_that_the_log_did_not_store_is_requested_again_after_an_earlier_one_has_failed() -> None:
     scheduler = scheduler_of(4)
     submit(scheduler, pod("low", {"cpu": "4"}, priority=1))

@@ -80,6 +80,13 @@ class PodRecord:
         """0 if its object is unknown."""
         return self.pod.spec.priority or 0 if self.pod is not None else 0
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the pod has a node that it keeps for now. The log may have yet to hear of its new amounts there."""
+        if self.phase is Phase.ASSUMED:
+            return bool(self.node) and self.work_node == self.node
+        return self.phase in (Phase.PLACED, Phase.BOUND)
+
     def pod_info(self, allocation: Allocation = NOTHING) -> PodInfo:
         """Pod as it counts on a node with its own requests and this allocation. Its class and kind must be known."""
         assert self.subject is not None, f"pod {self.uid} has no spec that can be read"

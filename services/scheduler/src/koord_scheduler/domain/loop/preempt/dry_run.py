@@ -21,7 +21,7 @@ from koordcore.values.allocation import Allocation, is_reservation
 
 from koord_scheduler.domain.cluster.equivalence_classes import Subject
 from koord_scheduler.domain.cluster.info import PodInfo
-from koord_scheduler.domain.cluster.record import Phase, PodRecord
+from koord_scheduler.domain.cluster.record import PodRecord
 from koord_scheduler.domain.engine.amounts import move, needs_of, only_amounts_refuse, suffices
 from koord_scheduler.domain.framework.post_filter import PodVictim, VictimRules
 from koord_scheduler.domain.loop.state.state import SchedulerState
@@ -231,7 +231,7 @@ class DryRuns:
                 continue
             if is_reservation(pod_info.uid, pod_info.allocation):
                 continue
-            is_settled = other.phase in (Phase.PLACED, Phase.BOUND) or other.uid in state.assumed.waiting
+            is_settled = other.is_settled or other.uid in state.assumed.waiting
             if not is_settled or not self._plugin.may_preempt(pod, other):
                 continue
             until = state.nominator.spared_until(other.uid)

@@ -11,7 +11,7 @@ from koordcore.values.allocation import is_reservation
 
 from koord_scheduler.domain.cluster.equivalence_classes import Subject
 from koord_scheduler.domain.cluster.info import PodInfo
-from koord_scheduler.domain.cluster.record import Phase, PodRecord
+from koord_scheduler.domain.cluster.record import PodRecord
 from koord_scheduler.domain.columns.node_columns import Rows, row_list
 from koord_scheduler.domain.framework.post_filter import JobRules
 from koord_scheduler.domain.loop.preempt.nominating import is_being_emptied
@@ -108,7 +108,7 @@ class JobSearch:
                 continue
             if is_reservation(other.uid, pod_info.allocation):
                 continue
-            is_settled = other.phase in (Phase.PLACED, Phase.BOUND) or other.uid in state.assumed.waiting
+            is_settled = other.is_settled or other.uid in state.assumed.waiting
             name = f"{other.namespace}/{other.name}"
             victim = possible_victim(other.uid, name, other.priority, other.pod.metadata.labels, self.pod.priority)
             if victim is None or not is_settled:
