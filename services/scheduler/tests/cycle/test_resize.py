@@ -10,6 +10,7 @@ from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.replay.state_hash import state_hash
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import StoredEvent
+from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.events.pod import PodReallocated
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod, pod_from_json
@@ -292,6 +293,23 @@ def test_a_resize_counts_in_the_pods_quota_as_on_its_node() -> None:
     scheduler.run()
     quotas = scheduler.state.books.quotas
     assert quotas.pods["p"].facts.requests["cpu"] == counted(scheduler) == in_log(log) == 3000
+
+
+def test_a_resize_down_wakes_the_pods_that_wait_for_the_quota() -> None:
+    log = log_with("n", cpu="64")
+    ref = custom_ref("elasticquotas", "default", "team")
+    spec = {"max": {"cpu": "4", "memory": "64Gi"}, "min": {"cpu": "4"}}
+    document = {"metadata": {"namespace": "default", "name": "team"}, "spec": spec}
+    log.say(ref.kind, ref.id, CustomObjectObserved(object=document))
+    labels = {keys.QUOTA_NAME: "team"}
+    for uid, cpu in (("p", "3"), ("q", "2")):
+        log.add_pod(with_metadata(pod(uid, {"cpu": cpu}), labels=labels))
+    scheduler = Scheduler(log)
+    scheduler.run()
+    assert placements(log) == {"p": "n"}
+    log.add_pod(with_metadata(resized("p", "1", "1"), labels=labels))
+    scheduler.run(now=30.0)
+    assert placements(log) == {"p": "n", "q": "n"}
 
 
 def test_pods_that_plugins_change_are_hashed_as_they_are_written() -> None:

@@ -128,6 +128,7 @@ class QuotaBooks:
             self.accounting.uncount(pod)
             self._unlist(pod.facts)
             pod.facts = facts
+            self.moves += 1
         self._list(facts)
         pod.assigned = pod.assigned or assigned
         self._await_end(pod)
