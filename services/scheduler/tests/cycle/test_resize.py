@@ -326,6 +326,15 @@ def test_pods_that_plugins_change_are_hashed_as_they_are_written() -> None:
     restarted(scheduler)  # by schedulers without the gate
 
 
+def test_a_pod_that_only_plugins_make_readable_is_placed() -> None:
+    log = log_with("n")
+    changed = {keys.REPLACE_RESOURCES: "example.com/x:"}
+    log.add_pod(with_metadata(pod("p", {"cpu": "1", "example.com/x": "zz"}), annotations=changed))
+    scheduler = Scheduler(log, gates=SchedulerGates(replace_resources_transformer=True))
+    scheduler.run()
+    assert placements(log) == {"p": "n"}
+
+
 steps = st.lists(st.tuples(st.integers(0, 2), st.sampled_from("123"), st.sampled_from(" 123")), max_size=12)
 
 

@@ -33,7 +33,7 @@ def submit(state: SchedulerState, uid: str, stored: StoredEvent, spec: Pod) -> N
     pod.spec_event = stored.event_id
     profile = pod.subject.profile if pod.subject is not None else ""
     describe(state, pod, spec, unix_seconds(stored.occurred_at))
-    pod.untransformed = pod_requests(spec) if pod.sort is not None and pod.sort.is_transformed else None
+    pod.untransformed = _untransformed(spec) if pod.sort is not None and pod.sort.is_transformed else None
     _count_bound(state, pod, "" if is_finished(spec) else spec.spec.node_name, stored.event_id)
     if pod.framework is None and state.frameworks.gates.cross_scheduler_nomination:
         state.nominator.follow_other_scheduler(pod, spec)
@@ -43,6 +43,14 @@ def submit(state: SchedulerState, uid: str, stored: StoredEvent, spec: Pod) -> N
         state.assumed.give_up(pod, stored.event_id, "it has changed")
         state.assumed.facts_changed(pod, stored.event_id)
     state.hints.wake_activated(stored.event_id)
+
+
+def _untransformed(spec: Pod) -> dict[str, int] | None:
+    """Return what the object requests. None if that is invalid, and only what plugins made of it can be read."""
+    try:
+        return pod_requests(spec)
+    except InvalidInput:
+        return None
 
 
 def describe(state: SchedulerState, pod: PodRecord, spec: Pod, now: float) -> None:
