@@ -15,13 +15,16 @@ def member(uid: str, cpu: str = "1", **spec: Any) -> Pod:
     return with_metadata(pod(uid, {"cpu": cpu}, **spec), labels=labels)
 
 
-def reasons(*pods: Pod, quota_cpu: str = "") -> dict[str, str]:
-    """The last reason of each pod on one node of 4 cores."""
+def reasons(*pods: Pod, quota_cpu: str = "", least_cpu: str = "") -> dict[str, str]:
+    """The last reason of each pod on one node of 4 cores. `quota_cpu`: max of the quota; `least_cpu`: its min, "" for
+    the same.
+    """
     scheduler = Scheduler(SmallLog())
     scheduler.log.add_node(node("n"))
     if quota_cpu:
         ref = custom_ref("elasticquotas", "default", "team")
-        spec = {"max": {"cpu": quota_cpu, "memory": "1Gi"}, "min": {"cpu": quota_cpu, "memory": "1Gi"}}
+        least = {"cpu": least_cpu or quota_cpu, "memory": "1Gi"}
+        spec = {"max": {"cpu": quota_cpu, "memory": "1Gi"}, "min": least}
         document = {"metadata": {"namespace": "default", "name": "team"}, "spec": spec}
         scheduler.log.say(ref.kind, ref.id, CustomObjectObserved(object=document))
     for each in pods:
@@ -41,6 +44,16 @@ def test_pod_that_fits_nowhere_is_unschedulable() -> None:
 
 def test_pod_of_an_exhausted_quota_is_not() -> None:
     assert reasons(in_quota(pod("p", {"cpu": "2"})), quota_cpu="1") == {"p": "QuotaExceeded"}
+
+
+def test_pod_whose_quota_grows_with_the_cluster_is_unschedulable_so_that_a_node_comes() -> None:
+    pods = [in_quota(pod(uid, {"cpu": "3"})) for uid in ("p", "q")]
+    assert reasons(*pods, quota_cpu="100", least_cpu="1") == {"q": ""}
+
+
+def test_pod_that_may_not_be_preempted_and_exceeds_the_min_is_not() -> None:
+    fixed = with_metadata(pod("p", {"cpu": "3"}), labels={keys.QUOTA_NAME: "team", keys.QUOTA_PREEMPTIBLE: "false"})
+    assert reasons(fixed, quota_cpu="100", least_cpu="1") == {"p": "QuotaExceeded"}
 
 
 def test_members_of_an_incomplete_gang_wait_for_it_and_gated_pods_for_their_gates() -> None:

@@ -246,3 +246,13 @@ def test_room_of_a_quota_tries_victims_without_changing_it() -> None:
     room.put_back("1")
     assert not room.fits()
     assert not manager.admit(me).admitted
+
+
+def test_more_nodes_do_not_help_beyond_the_max_of_an_ancestor() -> None:
+    top = quota("top", high={"cpu": 8000, "memory": 80 * GI})
+    manager = manager_with(top, quota("q", parent="top"), quota("r", parent="top"), cpu=4000)
+    assert submit(manager, pod("1", "q", cpu=3000)).admitted
+    second, third = pod("2", "q", cpu=4000), pod("3", "r", cpu=6000)
+    assert not submit(manager, second).admitted
+    assert not submit(manager, third).admitted
+    assert [manager.more_nodes_help(each) for each in (second, third)] == [True, False]

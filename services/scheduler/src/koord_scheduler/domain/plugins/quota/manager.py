@@ -27,14 +27,23 @@ class QuotaManager(QuotaBooks):
         """Return whether the pod's quota has room for the pod. With enableCheckParentQuota, each ancestor must have
         room too. The pod must be recorded (its request counts in the runtimes) and not be reserved yet.
         """
+        return self._admit(facts, self.args.enable_runtime_quota, self.args.enable_check_parent_quota)
+
+    def more_nodes_help(self, facts: PodFacts) -> bool:
+        """Return whether the pod's quota would have room for the pod in a cluster of any size. A runtime grows with the
+        cluster, up to its own max and that of each ancestor; max and min do not.
+        """
+        return self._admit(facts, by_runtime=False, checks_parents=True).admitted
+
+    def _admit(self, facts: PodFacts, by_runtime: bool, checks_parents: bool) -> Admission:
         name = self.quota_of(facts)
         if name is None:
             return NO_QUOTA
         node = self.forest.nodes[name]
         ancestors: Sequence[QuotaAmounts] = ()
-        if self.args.enable_check_parent_quota:
-            ancestors = [self._amounts_of(ancestor) for ancestor in self.forest.above(node)]
-        return admit(facts.requests, self._amounts_of(node), ancestors, preemptible=facts.preemptible)
+        if checks_parents:
+            ancestors = [self._amounts_of(ancestor, by_runtime) for ancestor in self.forest.above(node)]
+        return admit(facts.requests, self._amounts_of(node, by_runtime), ancestors, preemptible=facts.preemptible)
 
     def room_for(self, facts: PodFacts) -> QuotaRoom:
         """Return a copy of the usage and limit of the pod's quota, from which preemption removes victims on trial. A
@@ -106,7 +115,7 @@ class QuotaManager(QuotaBooks):
         found = {name: self.pods_to_revoke(name) for name in self.clock.observe(now, self.overused())}
         return {name: uids for name, uids in found.items() if uids}
 
-    def _amounts_of(self, node: QuotaNode) -> QuotaAmounts:
-        limit = self.present_limit(node, by_runtime=self.args.enable_runtime_quota)
+    def _amounts_of(self, node: QuotaNode, by_runtime: bool) -> QuotaAmounts:
+        limit = self.present_limit(node, by_runtime=by_runtime)
         spec = node.spec
         return QuotaAmounts(node.name, limit, node.used, spec.min, spec.max, node.non_preemptible_used)

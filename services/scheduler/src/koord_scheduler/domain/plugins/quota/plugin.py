@@ -61,7 +61,7 @@ class ElasticQuota:
             message=admission.message,
             resolvable=True,
             key=admission.quota,
-            condition=QUOTA_EXCEEDED,
+            condition="" if self.quotas.more_nodes_help(known.facts) else QUOTA_EXCEEDED,
         )
 
     def _is_unlimited(self, pod: QuotaPod) -> bool:
