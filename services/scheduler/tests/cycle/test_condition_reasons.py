@@ -9,17 +9,33 @@ from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
+JOB_PREEMPTION = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: koord-scheduler
+  plugins:
+    preEnqueue: {enabled: [{name: Coscheduling}]}
+    preFilter: {enabled: [{name: Coscheduling}]}
+    postFilter: {enabled: [{name: Coscheduling}, {name: DefaultPreemption}], disabled: [{name: "*"}]}
+    reserve: {enabled: [{name: Coscheduling}]}
+    permit: {enabled: [{name: Coscheduling}]}
+  pluginConfig:
+  - name: Coscheduling
+    args: {enablePreemption: true}
+"""
+
 
 def member(uid: str, cpu: str = "1", **spec: Any) -> Pod:
     labels = {keys.POD_GROUP_NAME: "g", keys.POD_GROUP_MIN_AVAILABLE: "2"}
     return with_metadata(pod(uid, {"cpu": cpu}, **spec), labels=labels)
 
 
-def reasons(*pods: Pod, quota_cpu: str = "", least_cpu: str = "") -> dict[str, str]:
+def reasons(*pods: Pod, quota_cpu: str = "", least_cpu: str = "", configuration: str = "") -> dict[str, str]:
     """The last reason of each pod on one node of 4 cores. `quota_cpu`: max of the quota; `least_cpu`: its min, "" for
     the same.
     """
-    scheduler = Scheduler(SmallLog())
+    scheduler = Scheduler(SmallLog(), configuration)
     scheduler.log.add_node(node("n"))
     if quota_cpu:
         ref = custom_ref("elasticquotas", "default", "team")
@@ -67,6 +83,11 @@ def test_members_of_an_incomplete_gang_wait_for_it_and_gated_pods_for_their_gate
 
 def test_members_of_a_gang_that_does_not_fit_are_all_unschedulable_so_that_enough_nodes_come() -> None:
     assert reasons(member("m0", cpu="3"), member("m1", cpu="3")) == {"m0": "", "m1": ""}
+
+
+def test_members_whose_nodes_a_job_preemption_took_have_the_reason_of_the_member_that_failed_first() -> None:
+    pods = [member(uid, cpu="3") for uid in ("m0", "m1")]
+    assert reasons(*pods, configuration=JOB_PREEMPTION) == {"m0": "", "m1": ""}
 
 
 def test_members_of_a_gang_whose_quota_is_exhausted_have_the_reason_of_the_member_that_failed_first() -> None:

@@ -193,7 +193,11 @@ def _failed(
             other_basis = None if with_node is None else with_node.work.basis
             explanation = refusal(other, waits, failure.message, found, now, other_basis, condition)
             explanations += [explanation] if with_node is None else _heard(state, explanation, failure.message)
-    return explanations + _told(state, lost.values(), now)
+    # A job preemption has taken their nodes before, but they lack what the failed member lacks.
+    members = state.books.gangs.roster.members
+    peers = [uid for uid in lost if current is not None and uid in members and members[uid].gang_id in current.gang_ids]
+    told_now = _told(state, [lost.pop(uid) for uid in peers], now, condition)
+    return explanations + told_now + _told(state, lost.values(), now)
 
 
 def _block(state: SchedulerState, pod: PodRecord, rejection: Rejection) -> Block:
@@ -284,6 +288,8 @@ def lost_nodes(state: SchedulerState, now: float) -> list[PodExplanation]:
     return _told(state, state.assumed.waiting.lost(), now)
 
 
-def _told(state: SchedulerState, lost: Iterable[Lost], now: float) -> list[PodExplanation]:
-    explanations = [waited_in_vain(each, now) for each in lost if state.queue.get(each.work.uid) is not None]
+def _told(
+    state: SchedulerState, lost: Iterable[Lost], now: float, condition: str = WAITING_FOR_GANG
+) -> list[PodExplanation]:
+    explanations = [waited_in_vain(each, now, condition) for each in lost if state.queue.get(each.work.uid) is not None]
     return [told for explanation in explanations for told in _heard(state, explanation, explanation.message)]

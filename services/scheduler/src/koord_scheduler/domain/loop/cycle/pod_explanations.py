@@ -70,8 +70,8 @@ def refusal(
     )
 
 
-def waited_in_vain(lost: Lost, now: float) -> PodExplanation:
-    """The pod waited at Permit and lost its node."""
+def waited_in_vain(lost: Lost, now: float, condition: str) -> PodExplanation:
+    """The pod waited at Permit and lost its node. `condition`: as in `Rejection`."""
     work = lost.work
     seconds = "" if work.basis is None else f" {round(now - work.basis.decided_at)} s"
     waited = f"after waiting{seconds} with node {work.node} for the others of its gang"
@@ -88,7 +88,7 @@ def waited_in_vain(lost: Lost, now: float) -> PodExplanation:
             message=f"rejected {waited}: {lost.why}" if lost.why else f"rejected due to timeout {waited}",
             explanation=work.explanation,
             basis=work.basis,
-            reason=WAITING_FOR_GANG,
+            reason=condition,
         ),
         decided_at=now,
     )
