@@ -26,16 +26,16 @@ def member(uid: str, cpu: str = "1", **annotations: str) -> Pod:
     )
 
 
-def say_group(scheduler: Scheduler, least: int, **annotations: str) -> None:
+def say_group(scheduler: Scheduler, least: int, gang: str = "g", **annotations: str) -> None:
     document: dict[str, Any] = {
         "metadata": {
             "namespace": "default",
-            "name": "g",
+            "name": gang,
             "annotations": {f"{GANG}/{key.replace('_', '-')}": text for key, text in annotations.items()},
         },
         "spec": {"minMember": least, "scheduleTimeoutSeconds": 600},
     }
-    ref = custom_ref("podgroups", "default", "g")
+    ref = custom_ref("podgroups", "default", gang)
     scheduler.log.say(ref.kind, ref.id, CustomObjectObserved(object=document))
 
 
@@ -121,6 +121,18 @@ def test_waiting_members_are_released_at_once_when_min_member_falls_to_their_num
     scheduler.run(now=5.0)
     assert scheduler.state.pods[waits].node == "a"
     assert not len(scheduler.state.assumed.waiting)
+
+
+def test_waiting_members_are_released_at_once_in_a_group_whose_first_gang_names_another_group() -> None:
+    scheduler = scheduler_of("a")
+    say_group(scheduler, 1, "f")
+    say_group(scheduler, 2, mode="NonStrict", groups='["default/f", "default/g"]')
+    add(scheduler, with_metadata(pod("f0", {"cpu": "1"}), labels={keys.POD_GROUP: "f"}))
+    add(scheduler, member("m0", cpu="3"), member("m1", cpu="3"))
+    [waits] = scheduler.state.assumed.waiting.uids()
+    say_group(scheduler, 1, mode="NonStrict", groups='["default/f", "default/g"]')
+    scheduler.run(now=5.0)
+    assert scheduler.state.pods[waits].node == "a"
 
 
 @pytest.mark.parametrize("policy", ["once-satisfied", "waiting-and-running"])

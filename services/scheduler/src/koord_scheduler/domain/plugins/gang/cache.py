@@ -101,7 +101,7 @@ class GangCache:
     def _recheck(self, group: Group | None) -> None:
         """Record that an event may have made a group ready whose members wait at Permit."""
         if group is not None and any(gang.waiting for gang in self.roster.gangs_of(group)):
-            self._to_recheck[group.gang_ids[0]] = None
+            self._to_recheck[group.id] = None
 
     def pod_group_deleted(self, gang_id: str) -> Consequences:
         """Forget a deleted PodGroup. Return the pods of its group without a node, which PreEnqueue refuses from now on.
@@ -233,19 +233,19 @@ class GangCache:
         return Released(self._release(group, but=uid))
 
     def take_ready(self) -> list[tuple[str, Consequences]]:
-        """Return (id of a gang, pods of its group that may be bound) for groups that events since the last call have
-        made ready, for example because `minMember` was lowered. Permit does not look at these pods again.
+        """Return (gang of the first pod, pods of its group that may be bound) for groups that events since the last
+        call have made ready, for example because `minMember` was lowered. Permit does not look at these pods again.
         """
         if not self._to_recheck:
             return []
-        gangs, self._to_recheck = self._to_recheck, {}
+        groups, self._to_recheck = self._to_recheck, {}
         found: list[tuple[str, Consequences]] = []
-        for gang_id in gangs:
-            gang = self.roster.gang(gang_id)
-            if gang is not None and gang.group is not None and is_ready(self.roster, gang.group):
-                released = self._release(gang.group)
+        for group_id in groups:
+            group = self.roster.groups.get(group_id)
+            if group is not None and is_ready(self.roster, group):
+                released = self._release(group)
                 if released.allowed:
-                    found.append((gang_id, released))
+                    found.append((self.roster.members[released.allowed[0]].gang_id, released))
         return found
 
     def _release(self, group: Group, but: str = "") -> Consequences:
