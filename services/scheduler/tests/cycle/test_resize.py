@@ -149,6 +149,15 @@ def test_a_pod_of_another_scheduler_counts_alike_after_a_restart(before: str, af
     restarted(scheduler)
 
 
+def test_a_pod_of_another_scheduler_that_becomes_unreadable_counts_alike_after_a_restart() -> None:
+    log = log_with("n")
+    scheduler = Scheduler(log)
+    for cpu in ("1", "zz"):
+        log.add_pod(pod("p", {"cpu": cpu}, nodeName="n"))
+        scheduler.run()
+    assert counted(scheduler) == counted(restarted(scheduler)) == 0
+
+
 def test_the_hash_of_the_state_contains_what_counts_on_nodes() -> None:
     def state_with(cpu: str) -> str:
         log = log_with("n")

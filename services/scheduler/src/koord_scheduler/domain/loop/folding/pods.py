@@ -178,8 +178,10 @@ def _may_be_bound(pod: PodRecord, profile: str) -> bool:
 
 
 def _count_bound(state: SchedulerState, pod: PodRecord, node: str, trigger: str) -> None:
-    """Count the pod on the node to which it is bound at the API server; "" if it is not bound."""
-    if pod.bound_node and pod.bound_node != node:
+    """Count the pod on the node to which it is bound at the API server; "" if it is not bound. A pod whose requests are
+    invalid counts with what the log has given it only.
+    """
+    if pod.bound_node and (pod.bound_node != node or pod.subject is None):
         state.assumed.ledgers.drop(pod.bound_node, pod.uid, Source.BOUND)
         state.hints.room_appeared(pod.bound_node, trigger)
         pod.bound_node = ""
