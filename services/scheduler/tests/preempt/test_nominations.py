@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koordcore.events import CATALOGUE
 from koordcore.events.pod import PodNominated, PodNominationCleared
 from koordcore.protocol.objects import Pod, PodCondition
@@ -25,24 +26,31 @@ def facts(log: SmallLog) -> list[Any]:
     return [event for event in events if isinstance(event, PodNominated | PodNominationCleared)]
 
 
-def outranked(top_cpu: str) -> tuple[Scheduler, SlowEvictions]:
-    """Low pods on a and b; mid is nominated to a, then top takes a. No victim has left."""
+def outranked(top_cpu: str, *, is_written: bool = False) -> tuple[Scheduler, SlowEvictions]:
+    """Low pods on a and b; mid is nominated to a, then top takes a. No victim has left. `is_written`: whether the
+    nomination of mid is in its status.
+    """
     log = SlowEvictions()
     scheduler = Scheduler(log)
     for name, priority in (("a", 0), ("b", 50)):
         log.add_node(node(name))
         log.add_pod(pod(f"l{name}", {"cpu": "4"}, priority=priority))
         scheduler.run()
-    log.add_pod(pod("mid", {"cpu": "4"}, priority=60))
+    mid = pod("mid", {"cpu": "4"}, priority=60)
+    log.add_pod(mid)
     scheduler.run(10.0)
+    if is_written:
+        log.add_pod(named(mid, "a"))
+        scheduler.run(10.5)
     log.add_pod(pod("top", {"cpu": top_cpu}, priority=1000))
     scheduler.run(11.0)
     return scheduler, log
 
 
+@pytest.mark.parametrize("is_written", [False, True])
 @pytest.mark.parametrize("cpu", ["3", "4"], ids=["of another class", "of the same class"])
-def test_outranked_preemptor_preempts_elsewhere_at_once(cpu: str) -> None:
-    scheduler, log = outranked(cpu)
+def test_outranked_preemptor_preempts_elsewhere_at_once(cpu: str, is_written: bool) -> None:
+    scheduler, log = outranked(cpu, is_written=is_written)
     names = [(type(event).__name__, event.name, event.node) for event in facts(log)]
     assert names == [
         ("PodNominated", "mid", "a"),
@@ -70,9 +78,27 @@ def test_flush_passes_over_a_head_that_waits_for_its_victims() -> None:
     assert all(later[uid] > attempts[uid] for uid in later), (attempts, later)
 
 
-def nominated(uid: str, node_name: str, **spec: Any) -> Pod:
-    one = pod(uid, {"cpu": "1"}, **spec)
+def test_node_of_an_ended_nomination_counts_no_more_until_the_status_names_another() -> None:
+    scheduler, log = outranked("4", is_written=True)
+    folded, restored = Scheduler(log), Scheduler(log)
+    folded.follow()
+    load_state(restored.state, b"".join(Picture(scheduler.state).pieces()))
+    for each in (scheduler, folded, restored):
+        assert each.state.pods["mid"].left_node == "a"
+    mid = scheduler.state.pods["mid"]
+    for name in ("b", "a"):
+        assert mid.pod is not None
+        log.add_pod(named(mid.pod, name))
+        scheduler.follow()
+        assert mid.left_node == ""
+
+
+def named(one: Pod, node_name: str) -> Pod:
     return msgspec.structs.replace(one, status=msgspec.structs.replace(one.status, nominated_node_name=node_name))
+
+
+def nominated(uid: str, node_name: str, **spec: Any) -> Pod:
+    return named(pod(uid, {"cpu": "1"}, **spec), node_name)
 
 
 @pytest.mark.parametrize("name", ["a", "b", "c"])

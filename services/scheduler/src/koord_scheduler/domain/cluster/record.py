@@ -64,6 +64,8 @@ class PodRecord:
     bound_node: str = ""  # Node on which it runs according to the API; "" for none
     # Node in the append about the pod that is in progress (phase ASSUMED or RELEASING); "" for none.
     work_node: str = ""
+    # Node of its last nomination that has ended, while its status may still name the node because of it; "" for none.
+    left_node: str = ""
     refolds: int = 0  # Number of consecutive appends about the pod that the log refused
     bind_failed: int = 0  # Position of the placement that the API server could not carry out; 0 for none
     bind_failures: int = 0  # Number of its placements that the API server could not carry out

@@ -54,6 +54,7 @@ class _Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     seq: int = 0
     node: str = ""
     bound_node: str = ""
+    left_node: str = ""
     bind_failed: int = 0
     bind_failures: int = 0
     untransformed: dict[str, int] | None = None

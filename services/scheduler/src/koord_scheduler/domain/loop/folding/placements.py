@@ -77,6 +77,7 @@ def nomination_cleared(state: SchedulerState, stored: StoredEvent, event: PodNom
     pod = _record_of(state, stored)
     if pod is not None:
         state.nominator.drop(pod.uid)
+        pod.left_node = event.node
         state.assumed.facts_changed(pod, stored.event_id)
         if event.reason == OUTRANKED:  # by another scheduler that is active, too
             state.queue.activate((pod.uid,), stored.event_id)

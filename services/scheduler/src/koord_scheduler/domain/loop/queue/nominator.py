@@ -119,6 +119,7 @@ class Nominator:
         node = self.node_of(pod.uid)
         if node:
             self.drop(pod.uid)
+            pod.left_node = node
             self._publish_cleared(pod.uid, pod.namespace, pod.name, node, reason, pod.trigger)
 
     def pod_deleted(self, pod: PodRecord, trigger: str) -> None:
@@ -154,10 +155,12 @@ class Nominator:
 
     def wished(self, pod: PodRecord) -> str:
         """Return the node that the pod is to try first: that of its nomination, else `status.nominatedNodeName`, which
-        another component wrote, such as an autoscaler or the scheduler before this one. "" if there is none.
+        another component wrote, such as an autoscaler or the scheduler before this one. "" if there is none. The node
+        of a nomination that has ended does not count while the status still names it.
         Source: scheduler-core spec, 1.1; Kubernetes KEP-5278
         """
-        return self.node_of(pod.uid) or (pod.pod.status.nominated_node_name if pod.pod is not None else "")
+        told = pod.pod.status.nominated_node_name if pod.pod is not None else ""
+        return self.node_of(pod.uid) or (told if told != pod.left_node else "")
 
     def on(self, node: str) -> tuple[str, ...]:
         return tuple(self._on.get(node, ()))
