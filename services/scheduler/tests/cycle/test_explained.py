@@ -82,9 +82,10 @@ class Watch:
 
 def _reason(message: str) -> str:
     """Without what need not be told again: how many children there are, the names of further members that cannot be
-    attempted, and whether a pod names the missing gang.
+    attempted, their order, and whether a pod names the missing gang.
     """
     named = re.sub(r"; pod .*, and \d+ more$", "; many", message)
+    named = ", pod ".join(sorted(re.split(r"[,;] pod ", named)))
     return re.sub(r"\(\d+/\d+\)", "", named).replace("is not known", "is not initialized")
 
 

@@ -1,11 +1,12 @@
 """Two schedulers on one log, in any interleaving: no pod is placed twice, and no node holds too much."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
 from typing import Final
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.loop.folding.log import fold
@@ -15,7 +16,7 @@ from koord_scheduler.domain.replay.state_hash import state_hash
 from koordcore.events import CATALOGUE
 from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken
 from koordcore.state.aggregates import NodeLedger
-from support.depth import examples
+from support.depth import examples, seeds
 from support.scheduler.placements import picture, placements
 from support.scheduler.reservations import fold_of
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod
@@ -31,16 +32,16 @@ class Op:
 
 
 STEPS: Final = (
-    *("add_node", "remove_node", "add_pod", "add_pod", "add_pod", "remove_pod", "shrink", "grow", "release"),
+    *("add_node", "remove_node", "add_pod", "add_pod", "add_pod", "remove_pod", "grow", "release"),
     *("follow", "follow", "follow_some", "decide", "decide", "decide", "send", "send", "land", "land", "land_last"),
 )
 
 
-def some_history(seed: int) -> list[Op]:
+def some_history(seed: int, steps: Sequence[str] = STEPS) -> list[Op]:
     """Steps of two schedulers and their surroundings, enough of them that pods are placed, refused and released."""
     random = Random(seed)
     history = [Op("add_node", 0, 0), Op("add_node", 0, 1)]
-    return history + [Op(random.choice(STEPS), random.randrange(2), random.randrange(8)) for _ in range(150)]
+    return history + [Op(random.choice(steps), random.randrange(2), random.randrange(8)) for _ in range(150)]
 
 
 def check_ledgers(log: SmallLog, allocatable: dict[str, dict[str, int]], pods_cpu: dict[str, int]) -> None:
@@ -107,6 +108,16 @@ class Painted(Scheduler):
 @settings(max_examples=examples(150))
 @given(st.integers(0, 2**32).map(some_history))
 def test_two_schedulers_in_any_interleaving(ops: list[Op]) -> None:
+    event(f"placed and refused some: {two_schedulers_agree(ops)}")
+
+
+@pytest.mark.parametrize("seed", seeds(20, few=4))
+def test_two_schedulers_while_pods_shrink(seed: int) -> None:
+    two_schedulers_agree(some_history(seed, (*STEPS, "shrink")))
+
+
+def two_schedulers_agree(ops: list[Op]) -> bool:
+    """Return whether pods were placed, and appends refused."""
     log = SmallLog()
     schedulers = [Painted(log), Painted(log)]
     allocatable: dict[str, dict[str, int]] = {}
@@ -167,7 +178,7 @@ def test_two_schedulers_in_any_interleaving(ops: list[Op]) -> None:
             each.paint()
         if step % 31 == 0:
             scheduler.begin_picture()
-    event(f"placed and refused some: {bool(placements(log)) and any(one.conflicts for one in schedulers)}")
+    placed_and_refused = bool(placements(log)) and any(one.conflicts for one in schedulers)
     for scheduler in schedulers:
         scheduler.send()
         while scheduler.in_flight:
@@ -197,3 +208,4 @@ def test_two_schedulers_in_any_interleaving(ops: list[Op]) -> None:
             subject = scheduler.state.pods[uid].subject
             assert subject is not None
             assert not scheduler.state.has_room(subject), f"{uid} fits and was left waiting"
+    return placed_and_refused
