@@ -1,21 +1,12 @@
 """From the kernel's counter to the recommended memory: an agent's reports teach the recommender of kills."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
-from koord_agent.domain.metrics.monitor import NodeMonitor
-from koord_agent.domain.node.desired import view_of
 from koord_agent.domain.node.pods import agent_pod_of_ledger
-from koord_agent.settings import AgentSettings
-from koord_agent.shell.node.measure import Measurement
-from koord_agent.shell.node.node_agent import NodeAgent
-from koord_agent.shell.node.pods import PodControl
-from koord_agent.simulator.host import SimulatedFleet
-from koord_agent.simulator.nodes import SimulatedNode
 from koord_manager.domain.controllers.recommender.book import RecommenderBook
 from koordcore.events.node_ledger import pod_on_node
-from koordcore.ports.desired import DesiredNode
 from koordcore.values.timestamps import rfc3339
+from support.agent.simulated import simulated_agent
 from support.manager.world import ManagerWorld
 
 LIMIT = 512 << 20
@@ -36,17 +27,7 @@ def learnt_peak(*, memory: float) -> float:
         "status": {"phase": "Running"},
     }
     pod = world.pod("u", document, on="n")
-    fleet = SimulatedFleet([SimulatedNode(name="n", cpu_milli=4_000, memory_bytes=8 << 30)])
-    agent = NodeAgent(
-        "n",
-        fleet.host("n"),
-        Measurement(monitor=NodeMonitor(collect_interval_ms=1_000)),
-        interval_ms=1_000,
-        settings=AgentSettings.model_validate({}),
-        pods=PodControl(runner=fleet.host("n")),
-    )
-    view = view_of(DesiredNode(node="n", capacity={"cpu": 4_000}, allocatable={"cpu": 4_000}))
-    agent.desired = replace(view, pods={"u": agent_pod_of_ledger(pod_on_node("u", pod))})
+    fleet, agent = simulated_agent({"u": agent_pod_of_ledger(pod_on_node("u", pod))})
     begin_ms = int(world.now.timestamp() * 1000)
     for second in range(1, 61):
         fleet.advance(float(second))

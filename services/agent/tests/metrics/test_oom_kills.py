@@ -4,25 +4,19 @@ from dataclasses import replace
 from typing import Any
 
 from koord_agent.domain.metrics.metric_kinds import Kind
-from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.metrics.series import Sample, SeriesStore
-from koord_agent.domain.node.desired import view_of
 from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json, agent_pod_of_ledger
 from koord_agent.domain.node.policies import CollectPolicy
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.reporting.oom_kills import OOM_CONTROL, OomKills, oom_kill_count
 from koord_agent.domain.reporting.report import node_report, usage_reported
-from koord_agent.settings import AgentSettings
-from koord_agent.shell.node.measure import Measurement
-from koord_agent.shell.node.node_agent import NodeAgent
-from koord_agent.shell.node.pods import PodControl
 from koord_agent.simulator.host import SimulatedFleet, starts_after
 from koord_agent.simulator.nodes import SimulatedNode
 from koordcore.events.node_ledger import PodOnNode
 from koordcore.events.nodestate import ContainersOomKilled
 from koordcore.events.observation import Usage
-from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
+from support.agent.simulated import simulated_agent
 
 AT_MS = 1_784_894_400_000
 AT = "2026-07-24T12:00:00.000000Z"
@@ -154,20 +148,9 @@ def test_kills_before_the_containers_of_a_pod_were_known_are_no_facts() -> None:
 
 
 def test_agent_publishes_kills_and_reports_the_last_one() -> None:
-    fleet = SimulatedFleet([SimulatedNode(name="n", cpu_milli=4_000, memory_bytes=8 << 30)])
-    agent = NodeAgent(
-        "n",
-        fleet.host("n"),
-        Measurement(monitor=NodeMonitor(collect_interval_ms=1_000)),
-        interval_ms=1_000,
-        settings=AgentSettings.model_validate({}),
-        pods=PodControl(runner=fleet.host("n")),
-    )
     amounts = {"memory": 64 << 20}
     greedy = on_node("u", requests=amounts, limits=amounts, usage_profile='{"profile": "constant", "memory": 2.0}')
-    capacity = {"cpu": 4_000, "memory": 8 << 30}
-    view = view_of(DesiredNode(node="n", capacity=capacity, allocatable=capacity))
-    agent.desired = replace(view, pods={"u": agent_pod_of_ledger(greedy)})
+    fleet, agent = simulated_agent({"u": agent_pod_of_ledger(greedy)})
     facts: list[ContainersOomKilled] = []
     for second in range(1, 41):
         fleet.advance(float(second))

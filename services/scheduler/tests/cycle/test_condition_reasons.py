@@ -7,23 +7,8 @@ from koordcore.events.explanations import PodGated, PodUnschedulable
 from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
+from support.scheduler.configurations import JOB_PREEMPTION
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
-
-JOB_PREEMPTION = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-- schedulerName: koord-scheduler
-  plugins:
-    preEnqueue: {enabled: [{name: Coscheduling}]}
-    preFilter: {enabled: [{name: Coscheduling}]}
-    postFilter: {enabled: [{name: Coscheduling}, {name: DefaultPreemption}], disabled: [{name: "*"}]}
-    reserve: {enabled: [{name: Coscheduling}]}
-    permit: {enabled: [{name: Coscheduling}]}
-  pluginConfig:
-  - name: Coscheduling
-    args: {enablePreemption: true}
-"""
 
 
 def member(uid: str, cpu: str = "1", **spec: Any) -> Pod:

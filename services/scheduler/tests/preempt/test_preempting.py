@@ -15,23 +15,8 @@ from koordcore.events.pod import PodNominated, PodPlaced, PodReleased
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod, PodStatus
 from support.depth import examples
+from support.scheduler.configurations import JOB_PREEMPTION
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
-
-JOBS = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-- schedulerName: koord-scheduler
-  plugins:
-    preEnqueue: {enabled: [{name: Coscheduling}]}
-    preFilter: {enabled: [{name: Coscheduling}]}
-    postFilter: {enabled: [{name: Coscheduling}, {name: DefaultPreemption}], disabled: [{name: "*"}]}
-    reserve: {enabled: [{name: Coscheduling}]}
-    permit: {enabled: [{name: Coscheduling}]}
-  pluginConfig:
-  - name: Coscheduling
-    args: {enablePreemption: true}
-"""
 
 
 def scheduler_of(*cpus: int, configuration: str = "") -> Scheduler:
@@ -83,7 +68,7 @@ def test_least_important_pods_go() -> None:
     assert where(scheduler)["high"] == low
 
 
-@pytest.mark.parametrize("configuration", ["", JOBS])
+@pytest.mark.parametrize("configuration", ["", JOB_PREEMPTION])
 def test_pod_is_a_victim_while_its_resize_is_on_its_way_to_the_log(configuration: str) -> None:
     scheduler = scheduler_of(4, configuration=configuration)
     submit(scheduler, pod("low", {"cpu": "1"}, priority=1))
@@ -211,7 +196,7 @@ def test_promise_of_another_scheduler_ends_with_the_pods_placement_or_deletion_a
 
 
 def test_job_takes_room_for_all_members_at_once() -> None:
-    scheduler = scheduler_of(4, 4, 4, configuration=JOBS)
+    scheduler = scheduler_of(4, 4, 4, configuration=JOB_PREEMPTION)
     submit(scheduler, *(pod(f"low{index}", {"cpu": "4"}, priority=index) for index in range(3)))
     submit(scheduler, member("m0", "3", 9), member("m1", "3", 9), now=100.0)
     assert sorted(evicted(scheduler.log)) == ["low0", "low1"]
@@ -223,7 +208,7 @@ def test_job_takes_room_for_all_members_at_once() -> None:
 
 def test_job_of_which_one_append_cannot_hold_all_facts_preempts_in_several() -> None:
     size = 334
-    scheduler = scheduler_of(*[4] * size, configuration=JOBS)
+    scheduler = scheduler_of(*[4] * size, configuration=JOB_PREEMPTION)
     submit(scheduler, *(pod(f"low{index}", {"cpu": "2"}, priority=1) for index in range(2 * size)))
     for index in range(size):
         scheduler.log.add_pod(member(f"m{index}", "3", 9, least=size))
@@ -237,7 +222,7 @@ def test_job_of_which_one_append_cannot_hold_all_facts_preempts_in_several() -> 
 
 
 def test_member_that_has_a_node_is_nominated_to_it_when_the_job_preempts_for_the_rest() -> None:
-    scheduler = scheduler_of(4, 4, configuration=JOBS)
+    scheduler = scheduler_of(4, 4, configuration=JOB_PREEMPTION)
     submit(scheduler, pod("low", {"cpu": "4"}, priority=1))
     submit(scheduler, member("m0", "3", 9), member("m1", "3", 9), now=100.0)
     assert evicted(scheduler.log) == ["low"]
@@ -247,7 +232,7 @@ def test_member_that_has_a_node_is_nominated_to_it_when_the_job_preempts_for_the
 
 
 def test_job_that_no_eviction_can_help_evicts_nobody() -> None:
-    scheduler = scheduler_of(4, 4, configuration=JOBS)
+    scheduler = scheduler_of(4, 4, configuration=JOB_PREEMPTION)
     submit(scheduler, pod("low", {"cpu": "4"}, priority=1), pod("high", {"cpu": "4"}, priority=99))
     submit(scheduler, member("m0", "3", 9), member("m1", "3", 9), now=100.0)
     assert evicted(scheduler.log) == []
@@ -256,7 +241,7 @@ def test_job_that_no_eviction_can_help_evicts_nobody() -> None:
 
 
 def test_job_spares_pods_that_say_so() -> None:
-    scheduler = scheduler_of(4, 4, configuration=JOBS)
+    scheduler = scheduler_of(4, 4, configuration=JOB_PREEMPTION)
     spared = {keys.DISABLE_PREEMPTIBLE: "true"}
     submit(scheduler, labelled("spared", "4", 1, **spared), labelled("low", "4", 2))
     submit(scheduler, member("m0", "3", 9, least=1), now=100.0)
