@@ -153,6 +153,11 @@ class SmallLog:
         """The pod is gone."""
         self.say("podspec", uid, PodSpecDeleted(namespace="default", name=uid))
 
+    def knows_pod(self, uid: str) -> bool:
+        """Whether the pod is there: nobody has removed it, not even an eviction."""
+        seq = self.last_seq(AggregateRef("podspec", uid))
+        return seq > 0 and self.events[seq - 1].type != PodSpecDeleted.__name__
+
     def set_batch(self, name: str, cpu_milli: int | None, memory_bytes: int | None) -> None:
         """The manager computed overcommitted resources."""
         event = NodeOvercommitComputed(

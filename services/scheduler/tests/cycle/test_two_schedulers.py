@@ -1,12 +1,11 @@
 """Two schedulers on one log, in any interleaving: no pod is placed twice, and no node holds too much."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
 from typing import Final
 
-import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.loop.folding.log import fold
@@ -16,7 +15,7 @@ from koord_scheduler.domain.replay.state_hash import state_hash
 from koordcore.events import CATALOGUE
 from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken
 from koordcore.state.aggregates import NodeLedger
-from support.depth import examples, seeds
+from support.depth import examples
 from support.scheduler.placements import picture, placements
 from support.scheduler.reservations import fold_of
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod
@@ -32,21 +31,21 @@ class Op:
 
 
 STEPS: Final = (
-    *("add_node", "remove_node", "add_pod", "add_pod", "add_pod", "remove_pod", "grow", "release"),
+    *("add_node", "remove_node", "add_pod", "add_pod", "add_pod", "remove_pod", "shrink", "grow", "release"),
     *("follow", "follow", "follow_some", "decide", "decide", "decide", "send", "send", "land", "land", "land_last"),
 )
 
 
-def some_history(seed: int, steps: Sequence[str] = STEPS) -> list[Op]:
+def some_history(seed: int) -> list[Op]:
     """Steps of two schedulers and their surroundings, enough of them that pods are placed, refused and released."""
     random = Random(seed)
     history = [Op("add_node", 0, 0), Op("add_node", 0, 1)]
-    return history + [Op(random.choice(steps), random.randrange(2), random.randrange(8)) for _ in range(150)]
+    return history + [Op(random.choice(STEPS), random.randrange(2), random.randrange(8)) for _ in range(150)]
 
 
 def check_ledgers(log: SmallLog, allocatable: dict[str, dict[str, int]], pods_cpu: dict[str, int]) -> None:
     """No node holds more than it ever had (allocatable only grows and pods only shrink here), and no pod is on two
-    nodes. `pods_cpu`: uid -> cpu that the pod requests now.
+    nodes. A resize may be told twice, with the same amounts. `pods_cpu`: uid -> cpu that the pod requests now.
     """
     held: dict[str, dict[str, dict[str, int]]] = {}
     for stored in log.events:
@@ -54,7 +53,7 @@ def check_ledgers(log: SmallLog, allocatable: dict[str, dict[str, int]], pods_cp
             case NodeResourcesTaken(pods=pods):
                 on_node = held.setdefault(stored.ref.id, {})
                 for item in pods:
-                    assert item.uid not in on_node or item.requests["cpu"] < on_node[item.uid]["cpu"]
+                    assert item.uid not in on_node or item.requests["cpu"] <= on_node[item.uid]["cpu"]
                     on_node[item.uid] = item.requests
             case NodeResourcesReturned(pods=uids):
                 for uid in uids:
@@ -108,16 +107,6 @@ class Painted(Scheduler):
 @settings(max_examples=examples(150))
 @given(st.integers(0, 2**32).map(some_history))
 def test_two_schedulers_in_any_interleaving(ops: list[Op]) -> None:
-    event(f"placed and refused some: {two_schedulers_agree(ops)}")
-
-
-@pytest.mark.parametrize("seed", seeds(20, few=4))
-def test_two_schedulers_while_pods_shrink(seed: int) -> None:
-    two_schedulers_agree(some_history(seed, (*STEPS, "shrink")))
-
-
-def two_schedulers_agree(ops: list[Op]) -> bool:
-    """Return whether pods were placed, and appends refused."""
     log = SmallLog()
     schedulers = [Painted(log), Painted(log)]
     allocatable: dict[str, dict[str, int]] = {}
@@ -146,8 +135,8 @@ def two_schedulers_agree(ops: list[Op]) -> bool:
                 pods_cpu[uid] = 300 * (1 + op.number % 3)
                 log.add_pod(pod(uid, {"cpu": f"{pods_cpu[uid]}m"}, priority=int(uid[1:]) % 2))
             case "shrink":
-                if pods:
-                    uid = sorted(pods)[op.number % len(pods)]
+                if present := sorted(filter(log.knows_pod, pods)):
+                    uid = present[op.number % len(present)]
                     pods_cpu[uid] = max(100, pods_cpu[uid] - 200)
                     log.add_pod(pod(uid, {"cpu": f"{pods_cpu[uid]}m"}, priority=int(uid[1:]) % 2))
             case "remove_pod":
@@ -178,7 +167,7 @@ def two_schedulers_agree(ops: list[Op]) -> bool:
             each.paint()
         if step % 31 == 0:
             scheduler.begin_picture()
-    placed_and_refused = bool(placements(log)) and any(one.conflicts for one in schedulers)
+    event(f"placed and refused some: {bool(placements(log)) and any(one.conflicts for one in schedulers)}")
     for scheduler in schedulers:
         scheduler.send()
         while scheduler.in_flight:
@@ -208,4 +197,3 @@ def two_schedulers_agree(ops: list[Op]) -> bool:
             subject = scheduler.state.pods[uid].subject
             assert subject is not None
             assert not scheduler.state.has_room(subject), f"{uid} fits and was left waiting"
-    return placed_and_refused
