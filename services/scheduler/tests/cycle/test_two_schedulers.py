@@ -45,7 +45,8 @@ def some_history(seed: int) -> list[Op]:
 
 def check_ledgers(log: SmallLog, allocatable: dict[str, dict[str, int]], pods_cpu: dict[str, int]) -> None:
     """No node holds more than it ever had (allocatable only grows and pods only shrink here), and no pod is on two
-    nodes. A resize may be told twice, with the same amounts. `pods_cpu`: uid -> cpu that the pod requests now.
+    nodes. A resize that is decided between the two facts of an append by the other scheduler is told twice, with the
+    same amounts. `pods_cpu`: uid -> cpu that the pod requests now.
     """
     held: dict[str, dict[str, dict[str, int]]] = {}
     for stored in log.events:
