@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import httpx
 import pytest
 from koordcore.embedded.supervisor import Supervisor
+from koordcore.service.memory import QUIET_SECONDS
 from koordctl.stack.processes import StackOptions, specs
 from support.embedded_stack import url_of, var_folder
 
@@ -16,8 +17,10 @@ pytestmark = [pytest.mark.deep, pytest.mark.slow, pytest.mark.nats]
 
 MIB: Final = 1024 * 1024
 MOST_MIB: Final = 400
-KEPT_MIB: Final = 30
-"""Most by which a second and a third round of bodies may enlarge a manager: it gives back what a body took."""
+KEPT_MIB: Final = 250
+"""Most that a manager, which has some 100 MiB at its start, has after each round: it gives back what bodies took."""
+GROWTH_MIB: Final = 40
+"""Most by which later rounds enlarge it."""
 NEEDED: Final = ("nats", "manager")
 BODIES: Final = {
     "deep JSON": (b"[" * 100_000 + b"]" * 100_000, 400),
@@ -61,6 +64,8 @@ async def test_a_manager_stays_small_and_leads_whatever_it_is_sent() -> None:
                 answers = await asyncio.gather(*(client.post("/v1/apply", content=body) for _ in range(4)))
                 assert [answer.status_code for answer in answers] == [status] * 4, (name, answers[0].text[:300])
                 assert server.mib("VmHWM") < MOST_MIB, name
+            await asyncio.sleep(2 * QUIET_SECONDS)
             kept.append(server.mib("VmRSS"))
-        assert kept[-1] < kept[0] + KEPT_MIB, kept
+        assert max(kept) < KEPT_MIB, kept
+        assert kept[-1] < kept[0] + GROWTH_MIB, kept
         assert (await client.get("/v1/leader")).json()["leads"]

@@ -31,6 +31,7 @@ from koordcore.protocol.manifests import read_documents
 from koordcore.protocol.manifests.reader import KINDS, NAMESPACED
 from koordcore.protocol.objects import Node, Pod, Workload
 from koordcore.service.access.gate import OBJECTS, REQUEST
+from koordcore.service.memory import MemoryReturn
 from koordcore.state.aggregates import NodePolicyState, PodState, policy_annotations, policy_resources
 from koordcore.values import codec
 from koordcore.values.codec import PIECE, array_pieces, object_pieces
@@ -73,6 +74,7 @@ class ManagerApi:
         self._leadership = leadership
         self._standalone = standalone
         self._large = asyncio.Lock()
+        self._memory = MemoryReturn()
 
     def routes(self) -> list[Route]:
         return [
@@ -97,8 +99,13 @@ class ManagerApi:
         Large bodies are handled one after the other: the values of several would not fit into the memory.
         """
         body = await request.body()
-        async with self._large if len(body) > LARGE_BYTES else nullcontext():
-            yield await asyncio.to_thread(read_documents, body)
+        is_large = len(body) > LARGE_BYTES
+        try:
+            async with self._large if is_large else nullcontext():
+                yield await asyncio.to_thread(read_documents, body)
+        finally:
+            if is_large:
+                self._memory.schedule()
 
     async def delete(self, request: Request) -> Response:
         async with self._documents(request) as documents:
