@@ -193,7 +193,7 @@ def test_a_kubelet_that_takes_too_long_leads_to_an_eviction(kind: str, reason: s
 
 @pytest.mark.parametrize("qos", ["LSR", "LSE"])
 def test_a_pod_that_owns_cpus_is_replaced_at_once(qos: str) -> None:
-    eviction = Cluster(qos=qos).decide()
+    eviction = Cluster(qos=qos, cpu="2").decide()
     assert isinstance(eviction, PodEvictionRequested)
     assert "the pod owns CPUs" in eviction.message
 
@@ -209,6 +209,33 @@ def test_a_resize_keeps_the_qos_class_of_the_pod() -> None:
     eviction = fixed.decide()
     assert isinstance(eviction, PodEvictionRequested)
     assert "its QoS class would change from Guaranteed to Burstable" in eviction.message
+
+
+@pytest.mark.parametrize("mode", [UpdateMode.IN_PLACE_OR_RECREATE, UpdateMode.RECREATE])
+@pytest.mark.parametrize("limit", ["300m", "0.3"])
+def test_a_pod_whose_limit_keeps_it_below_the_bounds_is_left_alone(limit: str, mode: UpdateMode) -> None:
+    cluster = Cluster(cpu=limit, limits={"cpu": limit}, mode=mode)
+    cluster.wanted = cluster.wanted._replace(policies={"*": ContainerPolicy(controlled_values="RequestsOnly")})
+    assert cluster.decide(13 * 60) is None
+
+
+@pytest.mark.parametrize("cpu", ["0.2", "200m"])
+def test_a_pod_is_resized_up_to_the_limit_that_stays(cpu: str) -> None:
+    cluster = Cluster(pods=1, cpu=cpu, limits={"cpu": "0.3"})
+    cluster.wanted = cluster.wanted._replace(policies={"*": ContainerPolicy(controlled_values="RequestsOnly")})
+    request = cluster.decide()
+    assert isinstance(request, PodResizeRequested)
+    (container,) = request.containers
+    assert (container.requests, container.limits) == ({"cpu": "300m", "memory": str(GIB)}, {"cpu": "0.3"})
+    assert request.message == "container app requests 200m of cpu, recommended are 300 to 300m"
+
+
+@pytest.mark.parametrize("qos", ["LSR", "LSE"])
+def test_a_pod_with_whole_cores_is_not_replaced_for_a_fraction_of_one(qos: str) -> None:
+    assert Cluster(qos=qos, cpu="1").decide(13 * 60) is None
+    eviction = Cluster(qos=qos, cpu="2").decide()
+    assert isinstance(eviction, PodEvictionRequested)
+    assert "requests 2000m of cpu, recommended are 1000 to 1000m" in eviction.message
 
 
 def test_without_a_gateway_and_in_other_modes_pods_are_replaced() -> None:

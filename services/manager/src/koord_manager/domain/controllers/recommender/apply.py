@@ -15,7 +15,7 @@ from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.gateway import PodEvictionRequested, ResizedContainer
 from koordcore.events.recommendation import ContainerRecommendation
 from koordcore.protocol import keys
-from koordcore.protocol.objects import Pod, pod_from_json
+from koordcore.protocol.objects import Container, Pod, pod_from_json
 from koordcore.protocol.priority import PriorityBand, priority_class
 from koordcore.protocol.qos import kube_qos, qos
 from koordcore.protocol.recommendations import ContainerPolicy, ControlledValues, UpdateMode, policy_of
@@ -163,25 +163,36 @@ def _set_resources(
     resources: dict[str, Any] = container.get("resources") or {}
     requests: dict[str, Any] = dict(resources.get("requests") or {})
     limits: dict[str, Any] = dict(resources.get("limits") or {})
-    before = (dict(requests), dict(limits))
-    cpu = recommendation.target.cpu_milli
-    if whole_cores:
-        cpu = -(-cpu // _CORE_MILLI) * _CORE_MILLI
-    for name, amount in ((_CPU, cpu), (_MEMORY, recommendation.target.memory_bytes)):
-        if not amount:
+    is_changed = False
+    for name, recommended in ((_CPU, recommendation.target.cpu_milli), (_MEMORY, recommendation.target.memory_bytes)):
+        if not recommended:
             continue  # without samples, what the user requests stays
-        limit = _amount(limits, name)
-        if limit is not None:
-            if policy.controlled_values == ControlledValues.REQUESTS_AND_LIMITS:
-                old = _amount(requests, name) or limit  # without a request the limit is the request
-                limits[name] = _text(name, int(amount * limit / old) if old else limit)
-            else:
-                amount = min(amount, limit)
-        requests[name] = _text(name, amount)
-    if (requests, limits) == before:
-        return False
-    container["resources"] = {**resources, "requests": requests, **({"limits": limits} if limits else {})}
-    return True
+        amount = _requestable(name, recommended, limits, policy, whole_cores=whole_cores)
+        old, limit = _amount(requests, name), _amount(limits, name)
+        if limit is not None and policy.controlled_values == ControlledValues.REQUESTS_AND_LIMITS:
+            divisor = old or limit  # without a request the limit is the request
+            is_changed |= _set(limits, name, int(amount * limit / divisor) if divisor else limit)
+        is_changed |= _set(requests, name, amount)
+    if is_changed:
+        container["resources"] = {**resources, "requests": requests, **({"limits": limits} if limits else {})}
+    return is_changed
+
+
+def _requestable(
+    name: str, recommended: int, limits: Mapping[str, Any], policy: ContainerPolicy, *, whole_cores: bool
+) -> int:
+    """The request that a container gets for a recommended amount: in whole cores, and at most the limit that stays."""
+    if whole_cores and name == _CPU:
+        recommended = -(-recommended // _CORE_MILLI) * _CORE_MILLI
+    limit = None if policy.controlled_values == ControlledValues.REQUESTS_AND_LIMITS else _amount(limits, name)
+    return recommended if limit is None else min(recommended, limit)
+
+
+def _set(resources: dict[str, Any], name: str, amount: int) -> bool:
+    """Return whether the amount changes; the same amount in another notation, such as 0.5 and 500m, does not."""
+    is_changed = _amount(resources, name) != amount
+    resources[name] = _text(name, amount)
+    return is_changed
 
 
 def _amount(resources: Mapping[str, Any], name: str) -> int | None:
@@ -296,22 +307,28 @@ def why_replace(spec: PodSpecState, wanted: Wanted, state: RecommendationState, 
     """Return the reason to replace a pod, or None if its requests are good enough.
 
     A pod is replaced if a request is outside of the bounds. It is also replaced if it is older than 12 hours and its
-    requests differ from the targets by more than 10 % in sum over containers and resources. Other pods than prod pods
-    are never replaced.
+    requests differ from the targets by more than 10 % in sum over containers and resources. Bounds and targets are what
+    a new pod would request for them, so that the successor is not replaced for the same reason. Other pods than prod
+    pods are never replaced.
     """
     pod = spec.object
     if priority_class(pod) is not PriorityBand.PROD:
         return None
     recommended = {container.name: container for container in state.containers}
-    drift = 0.0
-    for name, requests in _requests(pod).items():
-        found = recommended.get(name)
-        if found is None or policy_of(wanted.policies, name).is_off:
+    is_exclusive, drift = qos(pod) in EXCLUSIVE, 0.0
+    for container in pod.spec.containers:
+        name, requests = container.name, _requests(container)
+        found, policy = recommended.get(name), policy_of(wanted.policies, name)
+        if found is None or requests is None or policy.is_off:
             continue
-        for resource, low, target, high in (
+        for resource, *amounts in (
             (_CPU, found.lower_bound.cpu_milli, found.target.cpu_milli, found.upper_bound.cpu_milli),
             (_MEMORY, found.lower_bound.memory_bytes, found.target.memory_bytes, found.upper_bound.memory_bytes),
         ):
+            low, target, high = (
+                _requestable(resource, amount, container.resources.limits, policy, whole_cores=is_exclusive)
+                for amount in amounts
+            )
             request = requests.get(resource, 0)
             if not target:
                 continue  # no samples
@@ -325,11 +342,9 @@ def why_replace(spec: PodSpecState, wanted: Wanted, state: RecommendationState, 
     return None
 
 
-def _requests(pod: Pod) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for container in pod.spec.containers:
-        try:
-            found[container.name] = parse_amounts(container.resources.requests)
-        except InvalidInput:
-            continue
-    return found
+def _requests(container: Container) -> dict[str, int] | None:
+    """None if a quantity is invalid."""
+    try:
+        return parse_amounts(container.resources.requests)
+    except InvalidInput:
+        return None
