@@ -93,6 +93,18 @@ def test_node_of_an_ended_nomination_counts_no_more_until_the_status_names_anoth
         assert mid.left_node == ""
 
 
+def test_node_of_an_ended_nomination_counts_no_more_if_the_status_names_it_late() -> None:
+    scheduler, log = outranked("4", is_written=False)
+    mid = scheduler.state.pods["mid"]
+    assert mid.pod is not None
+    for name, left in (("", "a"), ("a", "a"), ("", ""), ("a", "")):
+        log.add_pod(named(mid.pod, name))
+        scheduler.follow()
+        restored = Scheduler(log)
+        load_state(restored.state, b"".join(Picture(scheduler.state).pieces()))
+        assert (mid.left_node, restored.state.pods["mid"].left_node) == (left, left)
+
+
 def named(one: Pod, node_name: str) -> Pod:
     return msgspec.structs.replace(one, status=msgspec.structs.replace(one.status, nominated_node_name=node_name))
 

@@ -32,10 +32,12 @@ def submit(state: SchedulerState, uid: str, stored: StoredEvent, spec: Pod) -> N
         pod.traceparent, pod.tracestate = stored.traceparent, stored.headers.get("tracestate", "")
     pod.spec_event = stored.event_id
     profile = pod.subject.profile if pod.subject is not None else ""
+    named_before = pod.pod.status.nominated_node_name if pod.pod is not None else ""
     describe(state, pod, spec, unix_seconds(stored.occurred_at))
     pod.untransformed = _untransformed(spec) if pod.sort is not None and pod.sort.is_transformed else None
-    if spec.status.nominated_node_name != pod.left_node:
-        pod.left_node = ""
+    named = spec.status.nominated_node_name
+    if named != pod.left_node and (named or named_before == pod.left_node):
+        pod.left_node = ""  # while the status has not named it, the gateway's write may come yet
     _count_bound(state, pod, "" if is_finished(spec) else spec.spec.node_name, stored.event_id)
     if pod.framework is None and state.frameworks.gates.cross_scheduler_nomination:
         state.nominator.follow_other_scheduler(pod, spec)
