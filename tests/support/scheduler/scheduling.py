@@ -284,7 +284,8 @@ class Scheduler:
                 and self.sent == sent  # a status write about a pod that waits at Permit cannot be sent
                 and not self.state.queue.has_active()
             )
-            due = self.state.assumed.to_release or self.state.assumed.to_resize
+            assumed, gangs = self.state.assumed, self.state.books.gangs
+            due = assumed.to_release or assumed.to_resize or gangs.may_be_ready
             if idle and self.state.log.position == len(self.log.events) and not due:
                 return
         raise AssertionError("the scheduler does not come to rest")

@@ -9,8 +9,10 @@ from koord_scheduler.domain.plugins.gang.controller import gang_phases
 from koord_scheduler.domain.plugins.gang.summary import GangLine, gang_line
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koordcore.events import CATALOGUE
+from koordcore.events.envelope import BasedOn
 from koordcore.events.gang import GangPhaseChanged
 from koordcore.events.objects import CustomObjectObserved, custom_ref
+from koordcore.events.pod import PlacementExplanation, PodPlaced
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
@@ -132,6 +134,83 @@ def test_waiting_members_are_released_at_once_in_a_group_whose_first_gang_names_
     [waits] = scheduler.state.assumed.waiting.uids()
     say_group(scheduler, 1, mode="NonStrict", groups='["default/f", "default/g"]')
     scheduler.run(now=5.0)
+    assert scheduler.state.pods[waits].node == "a"
+
+
+def of_first_gang(uid: str, cpu: str = "1", node_name: str = "") -> Pod:
+    """A member of gang `f`, which names no group."""
+    return with_metadata(pod(uid, {"cpu": cpu}, nodeName=node_name), labels={keys.POD_GROUP: "f"})
+
+
+BOTH = '["default/f", "default/g"]'
+"""Group of gang `g`. Gang `f` does not name `g`."""
+
+
+def test_members_that_were_refused_for_a_gang_of_another_group_are_tried_when_it_has_its_members() -> None:
+    scheduler = scheduler_of("a")
+    say_group(scheduler, 1, "f")
+    say_group(scheduler, 1, groups=BOTH)
+    add(scheduler, member("m0"))
+    assert scheduler.state.pods["m0"].node == ""
+    add(scheduler, of_first_gang("f0"), now=1.0)
+    assert scheduler.state.pods["m0"].node == "a"
+
+
+def test_members_are_told_when_the_gang_of_another_group_that_they_need_goes() -> None:
+    scheduler = scheduler_of("a")
+    say_group(scheduler, 1, "f")
+    say_group(scheduler, 2, groups=BOTH)
+    add(scheduler, of_first_gang("f0"), member("m0"))
+    [before] = gated(scheduler.state)
+    scheduler.log.remove_pod("f0")
+    scheduler.run(now=1.0)
+    [after] = gated(scheduler.state)
+    assert "default/f(0/1)" not in before.message
+    assert "default/f(0/1)" in after.message
+
+
+def waits_for_f(scheduler: Scheduler) -> None:
+    """Gang `g` of one waits at Permit for gang `f` of two, whose second member waits for a node."""
+    say_group(scheduler, 2, "f", mode="NonStrict")
+    say_group(scheduler, 1, mode="NonStrict", groups=BOTH)
+    add(scheduler, of_first_gang("f0"), of_first_gang("f1", "9"), member("m0"))
+    assert sorted(scheduler.state.assumed.waiting.uids()) == ["f0", "m0"]
+
+
+def test_waiting_members_are_released_when_the_gang_of_another_group_gets_its_nodes() -> None:
+    scheduler = scheduler_of("a")
+    waits_for_f(scheduler)
+    scheduler.log.add_node(node("b", cpu="16"))
+    scheduler.run(now=30.0)
+    assert {uid: each.node for uid, each in scheduler.state.pods.items()} == {"f0": "a", "f1": "b", "m0": "a"}
+
+
+def test_waiting_members_are_released_when_others_bind_the_gang_of_another_group() -> None:
+    scheduler = scheduler_of("a")
+    waits_for_f(scheduler)
+    scheduler.log.add_node(node("b", cpu="16"))
+    add(scheduler, of_first_gang("f1", "9", "b"), now=1.0)
+    assert scheduler.state.pods["m0"].node == "a"
+
+
+@pytest.mark.parametrize("policy", ["once-satisfied", "waiting-and-running"])
+def test_waiting_member_is_released_when_another_active_scheduler_places_the_one_that_it_waits_for(policy: str) -> None:
+    scheduler = scheduler_of("a")
+    waits = waits_on_a(scheduler, match_policy=policy)
+    [other] = {"m0", "m1"} - {waits}
+    scheduler.log.add_node(node("b", cpu="0"))
+    explained = PlacementExplanation(nodes_considered=1, nodes_feasible=1, policy_version="", based_on=BasedOn(1, 0))
+    placed = PodPlaced(
+        namespace="default",
+        name=other,
+        node="b",
+        requests={"cpu": 3000},
+        attempt=1,
+        queued_at="2026-01-01T00:00:00Z",
+        explanation=explained,
+    )
+    scheduler.log.say("pod", other, placed)
+    scheduler.run()
     assert scheduler.state.pods[waits].node == "a"
 
 

@@ -233,8 +233,10 @@ class SchedulerState(KnownState):
         self.commits = Commits(self, self.assumed)  # Makes the events to append, and applies the log's answers
 
     def next_due(self) -> float | None:
-        """Return the time at which a back-off or a wait at Permit ends, in seconds of the service's `Clock`. None: only
-        an event can change something.
+        """Return the time at which a back-off or a wait at Permit ends, in seconds of the service's `Clock`; 0.0 if a
+        decision may have ended the wait of another gang. None: only an event can change something.
         """
+        if self.books.gangs.may_be_ready:
+            return 0.0
         dues = (self.queue.next_due(), self.assumed.waiting.next_due())
         return min((due for due in dues if due is not None), default=None)

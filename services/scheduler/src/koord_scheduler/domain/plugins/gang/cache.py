@@ -74,8 +74,8 @@ class GangCache:
                 or seen.is_newly_initialized
                 or seen.was_representative
             )
-            activate += self._to_ask(group, retries=retries)
-            self._recheck(group)
+            activate += self._to_ask(seen.gang.id, retries=retries)
+            self._recheck(seen.gang.id)
         return _activating(activate)
 
     def pod_deleted(self, uid: str) -> Consequences:
@@ -83,9 +83,8 @@ class GangCache:
         before. The pod must not wait at Permit any more.
         """
         gang = self.roster.gang_of(uid)
-        group = None if gang is None else gang.group
         self.roster.forget(uid)
-        return _activating(self._to_ask(group))
+        return NOTHING if gang is None else _activating(self._to_ask(gang.id))
 
     def pod_group_seen(self, pod_group: PodGroup) -> Consequences:
         """Record a new or changed PodGroup, and return which pods may be attempted because its parameters changed, or
@@ -95,13 +94,16 @@ class GangCache:
         if not is_news:
             return NOTHING
         self._expect(gang.pending.values())
-        self._recheck(gang.group)
-        return _activating(self._to_ask(gang.group))
+        self._recheck(gang.id)
+        return _activating(self._to_ask(gang.id))
 
-    def _recheck(self, group: Group | None) -> None:
-        """Record that an event may have made a group ready whose members wait at Permit."""
-        if group is not None and any(gang.waiting for gang in self.roster.gangs_of(group)):
-            self._to_recheck[group.id] = None
+    def _recheck(self, gang_id: str, but: Group | None = None) -> None:
+        """Record that an event about a gang may have made groups ready whose members wait at Permit. `but`: a group of
+        which that is known.
+        """
+        for group in self.roster.groups_naming(gang_id):
+            if group is not but and any(gang.waiting for gang in self.roster.gangs_of(group)):
+                self._to_recheck[group.id] = None
 
     def pod_group_deleted(self, gang_id: str) -> Consequences:
         """Forget a deleted PodGroup. Return the pods of its group without a node, which PreEnqueue refuses from now on.
@@ -110,9 +112,8 @@ class GangCache:
         gang = self.roster.gang(gang_id)
         if gang is None or not gang.has_pod_group:
             return NOTHING
-        group = gang.group
         self.roster.forget_pod_group(gang_id)
-        return _activating([*gang.pending, *self._to_ask(group)])
+        return _activating([*gang.pending, *self._to_ask(gang_id)])
 
     def unbound(self, uid: str) -> Consequences:
         """Record that a bound pod has lost its node and is pending again. Other members keep their nodes."""
@@ -122,15 +123,17 @@ class GangCache:
         self.roster.unwait(member)
         self._expect((member,))
         gang = self.roster.gang(member.gang_id)
-        return NOTHING if gang is None else _activating(self._to_ask(gang.group))
+        return NOTHING if gang is None else _activating(self._to_ask(gang.id))
 
     def restored(self) -> None:
         """Record what the members of all groups know, after a snapshot was restored: the queue has asked about all."""
         for group in self.roster.groups.values():
-            self._to_ask(group)
+            to_ask(self.roster, group, self.round, retries=True)
 
-    def _to_ask(self, group: Group | None, *, retries: bool = True) -> list[str]:
-        return [] if group is None else to_ask(self.roster, group, self.round, retries=retries)
+    def _to_ask(self, gang_id: str, *, retries: bool = True) -> list[str]:
+        """Return the pods to ask again after an event about a gang, of all groups that depend on it."""
+        groups = self.roster.groups_naming(gang_id)
+        return [uid for group in groups for uid in to_ask(self.roster, group, self.round, retries=retries)]
 
     # --- points -----------------------------------------------------------------------------------------------------
 
@@ -228,9 +231,15 @@ class GangCache:
         if member.state is not ChildState.BOUND:
             self.roster.wait(member)
         group = group_of(gang)
+        self._recheck(gang.id, but=group)
         if not is_ready(self.roster, group):
             return Waits(0 if gang.parameters is None else gang.parameters.wait_nanos)
         return Released(self._release(group, but=uid))
+
+    @property
+    def may_be_ready(self) -> bool:
+        """Whether `take_ready` has something to look at."""
+        return bool(self._to_recheck)
 
     def take_ready(self) -> list[tuple[str, Consequences]]:
         """Return (gang of the first pod, pods of its group that may be bound) for groups that events since the last
@@ -289,7 +298,10 @@ class GangCache:
         gang = self.roster.gang(member.gang_id)
         was_representative = gang is not None and group_of(gang).representative == uid
         self.roster.bind(member)
-        return NOTHING if gang is None else _activating(self._to_ask(gang.group, retries=was_representative))
+        if gang is None:
+            return NOTHING
+        self._recheck(gang.id)
+        return _activating(self._to_ask(gang.id, retries=was_representative))
 
     def after_post_filter(self, uid: str, reason: str) -> Failure:
         """Record that the pod found no node for the reason (a sentence). Return the consequences for its gang. If the

@@ -47,6 +47,7 @@ class Roster:
         self.members: dict[str, Member] = {}  # All pods that name a gang, by uid
         self.gangs: dict[str, Gang] = {}  # All gangs by id, also those that do not exist but are named by pods
         self.groups: dict[str, Group] = {}  # All groups by id
+        self._naming: dict[str, dict[str, None]] = {}
         # Ids of gangs whose PodGroup status may have changed. The writer of statuses clears it.
         self.touched: dict[str, None] = {}
         self._uids: dict[str, str] = {}
@@ -65,6 +66,12 @@ class Roster:
         """Return the existing gangs that the group names, in the order of their ids."""
         found = (self.gang(gang_id) for gang_id in group.gang_ids)
         return [gang for gang in found if gang is not None]
+
+    def groups_naming(self, gang_id: str) -> list[Group]:
+        """Return the groups that depend on a gang, by id: its own, and those of other gangs that name it although it
+        names another group, or does not exist.
+        """
+        return [self.groups[group_id] for group_id in sorted(self._naming.get(gang_id, ()))]
 
     def see(self, uid: str, pod: Pod, other_scheduler: str = "") -> Seen | None:
         """Record a new or changed pod. Return the changes of its gang. None if the pod names no gang, or if it has
@@ -280,6 +287,8 @@ class Roster:
             gang.group = self.groups.get(group_id)
             if gang.group is None:
                 gang.group = self.groups[group_id] = Group(id=group_id, gang_ids=tuple(dict.fromkeys(gang_ids)))
+                for gang_id in gang.group.gang_ids:
+                    self._naming.setdefault(gang_id, {})[group_id] = None
             gang.group.attached.add(gang.id)
         gang.group.once_satisfied |= was_satisfied or bool(gang.bound)
 
@@ -294,6 +303,11 @@ class Roster:
             group.representative = ""
         if not group.attached:
             del self.groups[group.id]
+            for gang_id in group.gang_ids:
+                naming = self._naming[gang_id]
+                del naming[group.id]
+                if not naming:
+                    del self._naming[gang_id]
 
     def _ceases(self, gang: Gang) -> None:
         self._detach(gang)
