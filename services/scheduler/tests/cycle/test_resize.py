@@ -158,6 +158,33 @@ def test_a_pod_of_another_scheduler_that_becomes_unreadable_counts_alike_after_a
     assert counted(scheduler) == counted(restarted(scheduler)) == 0
 
 
+@pytest.mark.parametrize("cpu", ["1", "2"], ids=["placed", "resized"])
+def test_a_placed_pod_that_becomes_unreadable_counts_as_after_a_restart_until_it_can_be_read(cpu: str) -> None:
+    log = log_with("n")
+    ref = custom_ref("elasticquotas", "default", "team")
+    document = {"metadata": {"namespace": "default", "name": "team"}, "spec": {"max": {"cpu": "8"}}}
+    log.say(ref.kind, ref.id, CustomObjectObserved(object=document))
+    labels = {keys.QUOTA_NAME: "team", keys.POD_GROUP_NAME: "g", keys.POD_GROUP_MIN_AVAILABLE: "1"}
+    scheduler = Scheduler(log)
+
+    def change(found: Pod) -> tuple[int, int, list[str]]:
+        """What it counts with on its node, of how many pods the quota knows, and which the gang knows."""
+        log.add_pod(with_metadata(found, labels=labels))
+        scheduler.run()
+        restored = restarted(scheduler)
+        both = [
+            (counted(each), len(each.state.books.quotas.pods), sorted(each.state.books.gangs.roster.members))
+            for each in (scheduler, restored)
+        ]
+        assert both[0] == both[1]
+        return both[0]
+
+    assert change(pod("p", {"cpu": "1"})) == (1000, 1, ["p"])
+    assert change(resized("p", cpu)) == (1000 * int(cpu), 1, ["p"])
+    assert change(resized("p", cpu, "zz")) == (1000 * int(cpu), 0, [])
+    assert change(resized("p", "3")) == (3000, 1, ["p"])
+
+
 def test_the_hash_of_the_state_contains_what_counts_on_nodes() -> None:
     def state_with(cpu: str) -> str:
         log = log_with("n")

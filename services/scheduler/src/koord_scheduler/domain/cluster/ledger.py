@@ -174,11 +174,14 @@ class Ledgers:
         return None if known.demand.requests == described.demand.requests else known.demand
 
     def object_gone(self, node: str, uid: str) -> None:
-        """Count a pod whose object was deleted, or cannot be read, with what the log has given it."""
+        """Count a pod whose object was deleted, or cannot be read, with what the log has given it, and with nothing
+        that only its object tells: a restored scheduler knows no more.
+        """
         ledger = self._by_node.get(node)
         holding = ledger.holdings.get(uid) if ledger is not None else None
-        if holding is not None and holding.given is not None and holding.given.requests != holding.demand.requests:
-            self._change(node, holding, self._nodes.renewed(holding.given), holding.pod_info.allocation)
+        if holding is not None and holding.given is not None:
+            known = PodInfo(uid, self._nodes.renewed(holding.given), allocation=holding.pod_info.allocation)
+            self._replace(None if holding.is_aside else self._nodes.row(node), holding, known)
 
     def resized(self, node: str, uid: str) -> PodInfo | None:
         """Return a pod as it counts on the node, if the log has given it other amounts; else None."""

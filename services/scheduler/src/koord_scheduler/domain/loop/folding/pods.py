@@ -66,6 +66,7 @@ def describe(state: SchedulerState, pod: PodRecord, spec: Pod, now: float) -> No
     except InvalidInput:
         # Admission lets no such pod through; one that came by another way is not placed and harms nobody.
         pod.subject = pod.sort = None
+        state.cluster.drop_pod(pod.uid)
         for node in {pod.node, pod.work_node} - {""}:
             state.assumed.ledgers.object_gone(node, pod.uid)
     pod.pod = spec
