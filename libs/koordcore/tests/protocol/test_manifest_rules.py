@@ -54,9 +54,37 @@ def resources(requests: Json | None = None, limits: Json | None = None) -> Json:
     return {"resources": {"requests": requests or {}, "limits": limits or {}}}
 
 
+def labelled(document: Json) -> Json:
+    document["metadata"]["labels"] = {"app": "a"}
+    return document
+
+
+def on_node(name: str) -> Json:
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}]
+    return pod(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}})
+
+
+def mounts(*mounted: Json) -> Json:
+    return pod(containers=[container(volumeMounts=list(mounted))], volumes=[{"name": "a", "emptyDir": {}}])
+
+
+def ports(*names: str) -> Json:
+    listed = [{"containerPort": 80 + number, "name": name} for number, name in enumerate(names)]
+    return pod(containers=[container(ports=listed)])
+
+
+def owned(*kinds: str) -> Json:
+    owners = [{"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": kind, "controller": True} for kind in kinds]
+    document = pod()
+    document["metadata"]["ownerReferences"] = owners
+    return document
+
+
+FIRST = "spec.containers[0]"
 SPREADS = "spec.topologySpreadConstraints[0]"
 NEAR = f"spec.affinity.podAffinity.{REQUIRED}[0]"
 NODES = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0].matchExpressions[0]"
+FIELDS = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0].matchFields[0]"
 GATES = [{"name": "a"}]
 CASES: list[tuple[Json, list[str]]] = [
     (spread(), []),
@@ -70,7 +98,12 @@ CASES: list[tuple[Json, list[str]]] = [
     (spread(nodeTaintsPolicy="Honor", nodeAffinityPolicy="Ignore"), []),
     (spread(nodeTaintsPolicy="honor"), [f"{SPREADS}.nodeTaintsPolicy"]),
     (spread(matchLabelKeys=["pod-template-hash"]), []),
-    (spread(matchLabelKeys=["app"]), [f"{SPREADS}.matchLabelKeys"]),
+    (spread(matchLabelKeys=["app"]), []),
+    (labelled(spread(matchLabelKeys=["app"])), [f"{SPREADS}.matchLabelKeys"]),
+    (labelled(near(matchLabelKeys=["app"])), [f"{NEAR}.matchLabelKeys"]),
+    (labelled(near(mismatchLabelKeys=["app"])), []),
+    (spread(maxSkew=None), [f"{SPREADS}.maxSkew"]),
+    (spread(whenUnsatisfiable=None), [f"{SPREADS}.whenUnsatisfiable"]),
     (spread(matchLabelKeys=["a b"]), [f"{SPREADS}.matchLabelKeys[0]"]),
     (spread(matchLabelKeys=["x"], labelSelector=None), [f"{SPREADS}.matchLabelKeys"]),
     (spread(labelSelector={"matchLabels": {"a b": "c"}}), [f"{SPREADS}.labelSelector.matchLabels[a b]"]),
@@ -89,6 +122,9 @@ CASES: list[tuple[Json, list[str]]] = [
     ),
     (on_nodes({"key": "zone", "operator": "In", "values": ["a"]}), []),
     (on_nodes({"key": "zone", "operator": "In", "values": ["a b"]}), [f"{NODES}.values[0]"]),
+    (on_nodes({"key": "zone", "operator": "Gt", "values": ["-1"]}), [f"{NODES}.values[0]"]),
+    (on_node("n0"), []),
+    (on_node("N_0"), [f"{FIELDS}.values[0]"]),
     (on_nodes({"key": "zone", "operator": "Is"}), [f"{NODES}.operator"]),
     (pod(tolerations=[{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}]), []),
     (pod(tolerations=[{"operator": "Exists", "tolerationSeconds": 5}]), ["spec.tolerations[0].effect"]),
@@ -147,6 +183,25 @@ CASES: list[tuple[Json, list[str]]] = [
         pod(volumes=[{"name": "a", "persistentVolumeClaim": {}}]),
         ["spec.volumes[0].persistentVolumeClaim.claimName"],
     ),
+    (pod(restartPolicy="Never"), []),
+    (pod(restartPolicy="Sometimes"), ["spec.restartPolicy"]),
+    (pod(activeDeadlineSeconds=1), []),
+    (pod(activeDeadlineSeconds=0), ["spec.activeDeadlineSeconds"]),
+    (mounts({"name": "a", "mountPath": "/a"}, {"name": "a", "mountPath": "/b"}), []),
+    (mounts({"name": "b", "mountPath": "/a"}), [f"{FIRST}.volumeMounts[0].name"]),
+    (mounts(*[{"name": "a", "mountPath": "/a"}] * 2), [f"{FIRST}.volumeMounts[1].mountPath"]),
+    (mounts({"name": "a"}), [f"{FIRST}.volumeMounts[0].mountPath"]),
+    (ports("web", "a-1", "x" * 15), []),
+    *((ports(name), [f"{FIRST}.ports[0].name"]) for name in ("WEB", "80", "x" * 16, "a--b", "-a")),
+    (ports("a", "a"), [f"{FIRST}.ports[1].name"]),
+    (pod(containers=[container(**resources({"storage": 1}))]), [f"{FIRST}.resources.requests"]),
+    (pod(overhead={"pods": 1}), ["spec.overhead"]),
+    (
+        pod(containers=[container(**resources({}, {"requests.example.com/gpu": 1}))]),
+        [f"{FIRST}.resources.limits"],
+    ),
+    (owned("ReplicaSet"), []),
+    (owned("ReplicaSet", "StatefulSet"), ["metadata.ownerReferences"]),
     (pod(resourceClaims=[{"name": "gpu"}, {"name": "gpu"}]), ["spec.resourceClaims[1].name"]),
 ]  # fmt: skip
 

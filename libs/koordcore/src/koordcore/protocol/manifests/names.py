@@ -52,6 +52,9 @@ def check_metadata(meta: kube.ObjectMeta, *, namespaced: bool) -> Violations:
     if not namespaced and meta.namespace:
         yield InvalidInput("absent: the kind is cluster-scoped", meta.namespace, "metadata.namespace")
     yield from check_labels(meta.labels, "metadata.labels")
+    controllers = [f"{owner.kind}/{owner.name}" for owner in meta.owner_references if owner.controller]
+    if len(controllers) > 1:
+        yield InvalidInput("at most one with controller: true", ", ".join(controllers), "metadata.ownerReferences")
     size = 0
     for key, value in meta.annotations.items():
         size += len(key) + len(value)

@@ -4,11 +4,11 @@ Source: reality spec, 1.7; Kubernetes, validateAffinity, ValidateTolerations, va
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from koordcore.protocol import objects as kube
-from koordcore.protocol.manifests.names import Violations, is_key, is_label, is_label_value
+from koordcore.protocol.manifests.names import Violations, is_key, is_label, is_label_value, is_subdomain
 from koordcore.protocol.selectors import compile_selector
 from koordcore.values.invalid import InvalidInput
 
@@ -19,18 +19,20 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def check_placement(spec: kube.PodSpec, path: str) -> Violations:
-    """Yield every violation in what a pod says about nodes and other pods. `path`: path of the spec."""
+def check_placement(spec: kube.PodSpec, path: str, labels: Mapping[str, str]) -> Violations:
+    """Yield every violation in what a pod with these labels says about nodes and other pods. `path`: path of the
+    spec.
+    """
     if spec.affinity is not None:
         where = f"{path}.affinity"
         if spec.affinity.node_affinity is not None:
             yield from _node_affinity(spec.affinity.node_affinity, f"{where}.nodeAffinity")
         if spec.affinity.pod_affinity is not None:
-            yield from _pod_affinity(spec.affinity.pod_affinity, f"{where}.podAffinity")
+            yield from _pod_affinity(spec.affinity.pod_affinity, f"{where}.podAffinity", labels)
         if spec.affinity.pod_anti_affinity is not None:
-            yield from _pod_affinity(spec.affinity.pod_anti_affinity, f"{where}.podAntiAffinity")
+            yield from _pod_affinity(spec.affinity.pod_anti_affinity, f"{where}.podAntiAffinity", labels)
     yield from _tolerations(spec.tolerations, f"{path}.tolerations")
-    yield from _spread(spec.topology_spread_constraints, f"{path}.topologySpreadConstraints")
+    yield from _spread(spec.topology_spread_constraints, f"{path}.topologySpreadConstraints", labels)
     yield from _gates(spec, path)
 
 
@@ -64,7 +66,7 @@ def _node_requirement(requirement: kube.LabelSelectorRequirement, path: str, *, 
         yield InvalidInput(f"empty for {operator}", values, f"{path}.values")
     elif operator in ("Gt", "Lt") and not (len(values) == 1 and re.fullmatch(r"-?\d{1,18}", values[0])):
         yield InvalidInput(f"one integer for {operator}", values, f"{path}.values")
-    elif operator in ("In", "NotIn") and is_required:
+    elif is_required:
         for index, value in enumerate(values):
             if not is_label_value(value):
                 yield InvalidInput("a label value", value, f"{path}.values[{index}]")
@@ -79,6 +81,8 @@ def _node_term(term: kube.NodeSelectorTerm, path: str, *, is_required: bool) -> 
             yield InvalidInput("metadata.name", requirement.key, f"{where}.key")
         if requirement.operator not in ("In", "NotIn") or len(requirement.values) != 1:
             yield InvalidInput("In or NotIn with exactly one value", requirement.values, f"{where}.values")
+        elif not is_subdomain(requirement.values[0]):
+            yield InvalidInput("a node name", requirement.values[0], f"{where}.values[0]")
 
 
 def _node_affinity(affinity: kube.NodeAffinity, path: str) -> Violations:
@@ -99,24 +103,26 @@ def _weight(weight: int, path: str) -> Violations:
         yield InvalidInput("1..100", weight, f"{path}.weight")
 
 
-def _pod_affinity(affinity: kube.PodAffinity, path: str) -> Violations:
+def _pod_affinity(affinity: kube.PodAffinity, path: str, labels: Mapping[str, str]) -> Violations:
     for index, term in enumerate(affinity.required):
-        yield from _pod_term(term, f"{path}.{_REQUIRED}[{index}]")
+        yield from _pod_term(term, f"{path}.{_REQUIRED}[{index}]", labels)
     for index, weighted in enumerate(affinity.preferred):
         item = f"{path}.{_PREFERRED}[{index}]"
         yield from _weight(weighted.weight, item)
-        yield from _pod_term(weighted.pod_affinity_term, f"{item}.podAffinityTerm")
+        yield from _pod_term(weighted.pod_affinity_term, f"{item}.podAffinityTerm", labels)
 
 
-def _pod_term(term: kube.PodAffinityTerm, path: str) -> Violations:
+def _pod_term(term: kube.PodAffinityTerm, path: str, labels: Mapping[str, str]) -> Violations:
     yield from _selector(term.label_selector, f"{path}.labelSelector")
     yield from _selector(term.namespace_selector, f"{path}.namespaceSelector")
     for index, namespace in enumerate(term.namespaces):
         if not is_label(namespace):
             yield InvalidInput("a DNS label of at most 63 characters", namespace, f"{path}.namespaces[{index}]")
     yield from _topology_key(term.topology_key, path)
-    yield from _label_keys(term.match_label_keys, term.label_selector, f"{path}.matchLabelKeys")
-    yield from _label_keys(term.mismatch_label_keys, term.label_selector, f"{path}.mismatchLabelKeys")
+    match, mismatch = term.match_label_keys, term.mismatch_label_keys
+    yield from _label_keys(match, term.label_selector, f"{path}.matchLabelKeys")
+    yield from _label_keys(mismatch, term.label_selector, f"{path}.mismatchLabelKeys")
+    yield from _selected_twice(match, mismatch, term.label_selector, f"{path}.matchLabelKeys", labels)
     both = [key for key in term.match_label_keys if key in term.mismatch_label_keys]
     if both:
         yield InvalidInput("without the keys of mismatchLabelKeys", both, f"{path}.matchLabelKeys")
@@ -142,14 +148,32 @@ def _label_keys(keys: Sequence[str], selector: kube.LabelSelector | None, path: 
         return
     if selector is None:
         yield InvalidInput("absent without labelSelector", list(keys), path)
-    else:
-        selected = {*selector.match_labels, *(each.key for each in selector.match_expressions)}
-        both = [key for key in keys if key in selected]
-        if both:
-            yield InvalidInput("without the keys of labelSelector", both, path)
     for index, key in enumerate(keys):
         if not is_key(key):
             yield InvalidInput("a label key", key, f"{path}[{index}]")
+
+
+def _selected_twice(
+    match: Sequence[str],
+    mismatch: Sequence[str],
+    selector: kube.LabelSelector | None,
+    path: str,
+    labels: Mapping[str, str],
+) -> Violations:
+    """Yield keys of matchLabelKeys that the selector names, too. An API server adds an expression to the selector for
+    each key that the pod has as a label, before it compares: a key without such a label may be named once.
+    """
+    if selector is None:
+        return
+    named = set(selector.match_labels)
+    added = [key for key in (*match, *mismatch) if key in labels]
+    twice: list[str] = []
+    for key in (*(each.key for each in selector.match_expressions), *added):
+        if key in match and key in named:
+            twice.append(key)
+        named.add(key)
+    if twice:
+        yield InvalidInput("without the keys of labelSelector", twice, path)
 
 
 def _tolerations(tolerations: Sequence[kube.Toleration], path: str) -> Violations:
@@ -171,7 +195,7 @@ def _tolerations(tolerations: Sequence[kube.Toleration], path: str) -> Violation
             yield InvalidInput("NoExecute when tolerationSeconds is set", toleration.effect, f"{where}.effect")
 
 
-def _spread(constraints: Sequence[kube.TopologySpreadConstraint], path: str) -> Violations:
+def _spread(constraints: Sequence[kube.TopologySpreadConstraint], path: str, labels: Mapping[str, str]) -> Violations:
     seen: set[tuple[str, str]] = set()
     for index, constraint in enumerate(constraints):
         where = f"{path}[{index}]"
@@ -198,7 +222,9 @@ def _spread(constraints: Sequence[kube.TopologySpreadConstraint], path: str) -> 
             if policy is not None and policy not in _POLICIES:
                 yield InvalidInput("Honor or Ignore", policy, f"{where}.{name}")
         yield from _selector(constraint.label_selector, f"{where}.labelSelector")
-        yield from _label_keys(constraint.match_label_keys, constraint.label_selector, f"{where}.matchLabelKeys")
+        keys, selector = constraint.match_label_keys, constraint.label_selector
+        yield from _label_keys(keys, selector, f"{where}.matchLabelKeys")
+        yield from _selected_twice(keys, (), selector, f"{where}.matchLabelKeys", labels)
 
 
 def _gates(spec: kube.PodSpec, path: str) -> Violations:

@@ -22,6 +22,7 @@ from koordcore.protocol.manifests import rules
 from koordcore.protocol.manifests.budget_rules import check_budget
 from koordcore.protocol.manifests.names import check_metadata
 from koordcore.protocol.manifests.placement_rules import check_taints
+from koordcore.protocol.manifests.unread_rules import check_unread
 from koordcore.protocol.objects import ObjectMeta, Pod
 from koordcore.protocol.reservations import Reservation, ReservationOwnerRule, reservation_from_json
 from koordcore.protocol.selectors import compile_selector
@@ -248,7 +249,7 @@ def check_manifest(manifest: Manifest) -> None:
         if check is not None:
             violations += check(subject.document)
     else:
-        violations = rules.check(manifest.kind, subject)
+        violations = [*rules.check(manifest.kind, subject), *check_unread(manifest.kind, manifest.document)]
     if violations:
         raise InvalidManifest(violations)
 

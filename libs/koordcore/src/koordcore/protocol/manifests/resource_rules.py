@@ -16,6 +16,8 @@ from koordcore.values.resources import CPU
 
 _HUGEPAGES: Final = "hugepages-"
 _NATIVE_RESOURCES: Final = {CPU, MEMORY, "ephemeral-storage", "pods", "storage"}
+_OF_NO_CONTAINER: Final = ("pods", "storage")
+_QUOTA_PREFIX: Final = "requests."
 _INT64_MAX: Final = (1 << 63) - 1
 
 
@@ -69,7 +71,7 @@ def check_resources(resources: kube.ResourceRequirements, path: str) -> Violatio
     requests, limits = resources.requests, resources.limits
     if not requests and not limits:
         return
-    bad = [*check_quantities(requests, f"{path}.requests"), *check_quantities(limits, f"{path}.limits")]
+    bad = [*check_container_amounts(requests, f"{path}.requests"), *check_container_amounts(limits, f"{path}.limits")]
     yield from bad
     if bad:
         return
@@ -77,6 +79,16 @@ def check_resources(resources: kube.ResourceRequirements, path: str) -> Violatio
     names = {*requests, *limits}
     if any(name.startswith(_HUGEPAGES) for name in names) and not names & {CPU, MEMORY}:
         yield InvalidInput("with cpu or memory: hugepages require one of them", sorted(names), path)
+
+
+def check_container_amounts(resources: Quantities, path: str) -> Violations:
+    """Yield what is wrong with amounts of a container. What a node has besides, a container cannot take; and a resource
+    of a quota is not one of a container.
+    """
+    for name in resources:
+        if name in _OF_NO_CONTAINER or name.startswith(_QUOTA_PREFIX):
+            yield InvalidInput("a resource of containers (cpu, memory, ... or <domain>/<name>)", name, path)
+    yield from check_quantities(resources, path)
 
 
 def _request_within_limit(requests: Quantities, limits: Quantities, path: str) -> Violations:

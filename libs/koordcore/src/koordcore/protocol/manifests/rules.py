@@ -8,13 +8,18 @@ Source: reality spec, 1.7; Kubernetes, ValidatePodCreate.
 
 import ipaddress
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from koordcore.protocol import objects as kube
 from koordcore.protocol.manifests.names import Violations, check_labels, check_metadata, is_label, is_subdomain
 from koordcore.protocol.manifests.placement_rules import check_placement, check_taints
-from koordcore.protocol.manifests.resource_rules import check_pod_resources, check_quantities, check_resources
+from koordcore.protocol.manifests.resource_rules import (
+    check_container_amounts,
+    check_pod_resources,
+    check_quantities,
+    check_resources,
+)
 from koordcore.protocol.selectors import compile_selector
 from koordcore.values.invalid import InvalidInput
 
@@ -120,17 +125,17 @@ def _claims(spec: kube.PodSpec, path: str) -> Violations:
         names.add(claim.name)
 
 
-def _pod_spec(spec: kube.PodSpec, path: str) -> Violations:
+def _pod_spec(spec: kube.PodSpec, path: str, labels: Mapping[str, str]) -> Violations:
     if not spec.containers:
         yield InvalidInput("at least one container", [], f"{path}.containers")
     if len(spec.containers) + len(spec.init_containers) > MAX_CONTAINERS:
         yield InvalidInput(f"at most {MAX_CONTAINERS} containers", len(spec.containers), f"{path}.containers")
         return
     yield from _containers(spec, path)
-    yield from check_quantities(spec.overhead, f"{path}.overhead")
+    yield from check_container_amounts(spec.overhead, f"{path}.overhead")
     yield from check_pod_resources(spec, path)
     yield from check_labels(spec.node_selector, f"{path}.nodeSelector")
-    yield from check_placement(spec, path)
+    yield from check_placement(spec, path, labels)
     yield from _volumes(spec, path)
     yield from _claims(spec, path)
     if spec.priority is not None and not -(1 << 31) <= spec.priority < (1 << 31):
@@ -145,7 +150,7 @@ def _pod_spec(spec: kube.PodSpec, path: str) -> Violations:
 
 def _pod(pod: kube.Pod) -> Violations:
     yield from check_metadata(pod.metadata, namespaced=True)
-    yield from _pod_spec(pod.spec, "spec")
+    yield from _pod_spec(pod.spec, "spec", pod.metadata.labels)
 
 
 def _node(node: kube.Node) -> Violations:
@@ -194,7 +199,7 @@ def _workload(workload: kube.Workload) -> Violations:
     yield from check_labels(template.metadata.labels, "spec.template.metadata.labels")
     if workload.kind == "Deployment" and workload.selector is not None:
         yield from _own_selector(workload.selector, template.metadata.labels)
-    yield from _pod_spec(template.spec, "spec.template.spec")
+    yield from _pod_spec(template.spec, "spec.template.spec", template.metadata.labels)
 
 
 def _own_selector(selector: kube.LabelSelector, labels: dict[str, str]) -> Violations:
