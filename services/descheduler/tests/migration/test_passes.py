@@ -128,6 +128,17 @@ class Cluster:
             all_jobs(self.builder), self.builder, self.controller, self.agenda, now, without_claims=False
         )
 
+    def overtaken(self) -> passes.Decided:
+        return passes.overtaken(all_jobs(self.builder), self.builder, self.controller)
+
+    def annotated(self, looks: Looks) -> None:
+        """Fold the facts of a look at one job that sets the soft-eviction annotation of pod 0, and the annotation."""
+        (asked,) = looks.plans
+        (annotation,) = asked.changes
+        assert isinstance(annotation, PatchObject)
+        self.conclude(looks)
+        self.pod(0, annotations=annotation.patch["metadata"]["annotations"])
+
     def store(self, steps: Any) -> list[Event]:
         """Fold facts, and return their events."""
         drafts = [draft for step in steps for draft in step]
@@ -252,9 +263,9 @@ def test_an_eviction_that_waits_is_withdrawn_when_its_workload_is_scaled_down() 
     cluster = Cluster()
     cluster.job("j", 0)
     cluster.conclude(cluster.looks())
-    assert not passes.overtaken(all_jobs(cluster.builder), cluster.builder, cluster.controller)
+    assert not cluster.overtaken().steps
     cluster.scale(1)
-    withdrawn, held = cluster.store(passes.overtaken(all_jobs(cluster.builder), cluster.builder, cluster.controller))
+    withdrawn, held = cluster.store(cluster.overtaken().steps)
     assert isinstance(withdrawn, PodEvictionWithdrawn)
     assert withdrawn.reason == "LimitReached"
     assert isinstance(held, MigrationHeld)
@@ -467,11 +478,7 @@ def test_a_job_that_fails_withdraws_its_eviction_in_the_same_step() -> None:
 def test_a_job_that_is_stopped_takes_back_its_soft_eviction(change: str) -> None:
     cluster = Cluster(evictionPolicy="SoftEviction")
     cluster.job("j", 0)
-    (asked,) = (found := cluster.looks()).plans
-    (annotation,) = asked.changes
-    assert isinstance(annotation, PatchObject)
-    cluster.conclude(found)
-    cluster.pod(0, annotations=annotation.patch["metadata"]["annotations"])
+    cluster.annotated(cluster.looks())
     assert not passes.soft_evictions_to_withdraw(all_jobs(cluster.builder), cluster.builder)
     if change == "deleted":
         gone = CustomObjectDeleted(kind="PodMigrationJob", namespace="", name="j")
@@ -482,6 +489,38 @@ def test_a_job_that_is_stopped_takes_back_its_soft_eviction(change: str) -> None
     assert (back.uid, back.patch) == ("u0", {"metadata": {"annotations": {keys.SOFT_EVICTION: None}}})
     cluster.pod(0, annotations={keys.SOFT_EVICTION: "of somebody else"})
     assert not passes.soft_evictions_to_withdraw(all_jobs(cluster.builder), cluster.builder)
+
+
+def test_a_job_that_was_paused_takes_back_the_soft_eviction_that_it_asked_for_again() -> None:
+    cluster = Cluster(evictionPolicy="SoftEviction")
+    cluster.job("j", 0)
+    cluster.annotated(cluster.looks())
+    cluster.pod(0)
+    cluster.annotated(cluster.looks(NOW + 2 * RETRY_SECONDS))
+    cluster.job("j", 0, status={"phase": "Aborted"})
+    (back,) = passes.soft_evictions_to_withdraw(all_jobs(cluster.builder), cluster.builder)
+    assert back.uid == "u0"
+
+
+def test_a_soft_eviction_is_taken_back_while_the_workload_cannot_spare_the_pod() -> None:
+    cluster = Cluster(evictionPolicy="SoftEviction")
+    cluster.job("j", 0)
+    cluster.annotated(cluster.looks())
+    assert cluster.overtaken() == passes.Decided([], patches=[])
+    cluster.scale(1)
+    found = cluster.overtaken()
+    assert [(each.uid, each.patch) for each in found.patches] == [
+        ("u0", {"metadata": {"annotations": {keys.SOFT_EVICTION: None}}})
+    ]
+    assert [each.limits for each in cluster.store(found.steps) if isinstance(each, MigrationHeld)] == [
+        ["expected_replicas"]
+    ]
+    cluster.pod(0)
+    assert not cluster.overtaken().patches
+    assert not cluster.looks(NOW + 2 * RETRY_SECONDS).plans
+    cluster.scale(REPLICAS)
+    cluster.annotated(cluster.looks(NOW + 3 * RETRY_SECONDS))
+    assert not cluster.overtaken().patches
 
 
 def test_an_old_job_is_aborted_and_deleted_with_its_reservation() -> None:

@@ -117,7 +117,7 @@ class JobControl:
         await self._changed(passes.soft_evictions_to_withdraw(jobs, builder), term)
         await self._carry_out(passes.advanced_plans(jobs, builder, now), term)
         await self._carry_out(passes.arbitrated(jobs, builder, controller, now), term)
-        await self._append(passes.overtaken(jobs, builder, controller), term)
+        await self._carry_out(passes.overtaken(jobs, builder, controller), term)
         await self._advance(jobs, controller, now, term)
         self._agenda.keep_only(existing)
         await self._carry_out(passes.forgotten(existing, builder.state, controller.limiter.memory_seconds, now), term)
@@ -129,6 +129,7 @@ class JobControl:
 
     async def _carry_out(self, decided: Decided, term: Term) -> None:
         await self._delete(decided.deletions, term)
+        await self._changed(decided.patches, term)
         await self._append(decided.steps, term)
 
     async def _advance(self, jobs: Sequence[MigrationJob], controller: JobController, now: float, term: Term) -> None:

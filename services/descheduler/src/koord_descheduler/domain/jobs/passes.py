@@ -58,6 +58,7 @@ Step = Sequence[Draft]
 class Decided(NamedTuple):
     steps: Sequence[Step] = ()
     deletions: Sequence[DeleteObject] = ()
+    patches: Sequence[PatchObject] = ()
 
 
 class Called(NamedTuple):
@@ -196,11 +197,11 @@ def arbitrated(jobs: Sequence[MigrationJob], builder: ViewBuilder, controller: J
     )
 
 
-def overtaken(jobs: Iterable[MigrationJob], builder: ViewBuilder, controller: JobController) -> list[Step]:
+def overtaken(jobs: Iterable[MigrationJob], builder: ViewBuilder, controller: JobController) -> Decided:
     """Withdraw the pending evictions of jobs whose workload cannot spare the pod any more, and record the limit.
 
-    An eviction may wait for a disruption budget for long. Meanwhile, the workload may have lost other pods or replicas.
-    The job requests the eviction again once the limit allows it.
+    An eviction may wait for a disruption budget for long, or its annotation for an external controller. Meanwhile, the
+    workload may have lost other pods or replicas. The job requests the eviction again once the limit allows it.
     """
     availability, steps = Availability(builder, controller.args, ()), list[Step]()
     known = {job.uid: job for job in jobs}
@@ -213,7 +214,15 @@ def overtaken(jobs: Iterable[MigrationJob], builder: ViewBuilder, controller: Jo
         event = PodEvictionWithdrawn(reason="LimitReached", message=f"{full.code} does not allow it any more")
         held = [draft for step in _held(job, full.code, inputs_of([full]), builder.state) for draft in step]
         steps.append([Draft(AggregateRef("eviction", uid), event, pending.seq), *held])
-    return steps
+    patches, states = list[PatchObject](), builder.state.of_kind(MigrationState)
+    for job in known.values():
+        back = soft_eviction_removal(states[job.uid], builder) if job.uid in states and job.is_in_flight else []
+        pod = builder.pod_named(back[0].namespace, back[0].name) if back else None
+        full = None if pod is None or pod.is_terminating else availability.refusal(pod)
+        if full is not None:
+            patches += back
+            steps += _held(job, full.code, inputs_of([full]), builder.state)
+    return Decided(steps, patches=patches)
 
 
 def _second_jobs(passed: Iterable[MigrationJob], builder: ViewBuilder) -> set[str]:

@@ -126,7 +126,8 @@ def advanced_event(
     told = [each for each in told if each.about == "job" or soft_eviction is not None]
     if not after.is_in_flight:
         return ended_event(after, told=told)
-    if _progress(before) == _progress(after) and before.pod == after.pod and not has_waited:
+    is_same = _progress(before) == _progress(after) and before.pod == after.pod
+    if is_same and soft_eviction is None and not has_waited:
         return None
     pod = _migrated(after.pod) or MigratedPod(namespace="", name="")
     return MigrationAdvanced(
