@@ -1,4 +1,4 @@
-"""Groups of Kubernetes' own Workload API are not placed together, and their users are told."""
+"""Pods of groups of Kubernetes' own Workload API are not placed, and their users are told."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ from koord_manager.domain.documents.warnings import document_warnings
 
 GROUP = {"schedulingGroup": {"podGroupName": "g"}}
 TEXT = (
-    ".schedulingGroup: groups of the Workload API are not placed together; "
-    "use a PodGroup and the label pod-group.scheduling.sigs.k8s.io; it is ignored"
+    ".schedulingGroup: groups of the Workload API are not supported; name the gang by the label "
+    "pod-group.scheduling.sigs.k8s.io and a PodGroup instead; the scheduler does not place the pod"
 )
 
 
@@ -24,3 +24,9 @@ def document(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
 def test_scheduling_group_is_told(kind: str, at: str) -> None:
     assert document_warnings(document(kind, GROUP)) == (at + TEXT,)
     assert document_warnings(document(kind, {})) == ()
+
+
+def test_pods_that_also_name_a_gang_are_not_told() -> None:
+    of_both = document("Pod", GROUP)
+    of_both["metadata"]["labels"] = {"pod-group.scheduling.sigs.k8s.io": "g"}
+    assert document_warnings(of_both) == ()

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from koord_scheduler.domain.loop.cycle.deciding import gated
 from koordcore.events.explanations import PodGated, PodUnschedulable
 from koordcore.events.objects import CustomObjectObserved, custom_ref
@@ -78,3 +79,24 @@ def test_members_whose_nodes_a_job_preemption_took_have_the_reason_of_the_member
 def test_members_of_a_gang_whose_quota_is_exhausted_have_the_reason_of_the_member_that_failed_first() -> None:
     pods = [in_quota(member(uid, cpu="2")) for uid in ("m0", "m1")]
     assert reasons(*pods, quota_cpu="3") == {"m0": "QuotaExceeded", "m1": "QuotaExceeded"}
+
+
+@pytest.mark.parametrize("field", ["workloadRef", "schedulingGroup"])
+def test_pods_of_groups_of_the_workload_api_are_kept_back_with_the_reason(field: str) -> None:
+    scheduler = Scheduler(SmallLog())
+    scheduler.log.add_node(node("n"))
+    group: dict[str, Any] = {field: {"name": "w", "podGroup": "g", "podGroupName": "g"}}
+    scheduler.log.add_pod(pod("alone", {"cpu": "1"}, **group))
+    scheduler.log.add_pod(pod("running", {"cpu": "1"}, nodeName="n", **group))
+    labels = {keys.POD_GROUP_NAME: "g", keys.POD_GROUP_MIN_AVAILABLE: "1"}
+    scheduler.log.add_pod(with_metadata(pod("of-both", {"cpu": "1"}, **group), labels=labels))
+    scheduler.run()
+    [told] = gated(scheduler.state)
+    assert isinstance(told.event, PodGated)
+    assert (told.uid, told.event.reason) == ("alone", "WaitingForGang")
+    assert told.message.startswith(f"spec.{field}: groups of the Workload API are not supported; ")
+    assert {uid: each.node or each.bound_node for uid, each in scheduler.state.pods.items()} == {
+        "alone": "",
+        "running": "n",
+        "of-both": "n",
+    }

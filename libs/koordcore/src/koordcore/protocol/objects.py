@@ -308,6 +308,16 @@ class SchedulingGate(KubeStruct):
     name: str
 
 
+class NativeGroup(KubeStruct):
+    """A pod's group in Kubernetes' Workload API: object `spec.workloadRef` (1.35) or `spec.schedulingGroup` (1.36 on).
+    Only its names are kept.
+    """
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_name: str = ""
+
+
 class PodSpec(KubeStruct):
     """Object `spec` of a pod, reduced to the fields that placement needs. None and "" mean that a field is not set."""
 
@@ -320,6 +330,8 @@ class PodSpec(KubeStruct):
     tolerations: list[Toleration] = []
     topology_spread_constraints: list[TopologySpreadConstraint] = []
     scheduling_gates: list[SchedulingGate] = []
+    workload_ref: NativeGroup | None = None
+    scheduling_group: NativeGroup | None = None
     volumes: list[Volume] = []
     resource_claims: list[PodResourceClaim] = []
     priority: int | None = None

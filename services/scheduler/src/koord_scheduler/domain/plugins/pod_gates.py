@@ -3,6 +3,8 @@
 Source: scheduler-core spec, 2 (PreEnqueue), 5.9
 """
 
+from koordcore.protocol.keys import POD_GROUP
+from koordcore.protocol.native_groups import native_group_field
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.cluster.record import PodRecord
@@ -12,17 +14,27 @@ from koord_scheduler.domain.framework.outcomes import Rejection
 
 
 class SchedulingGates:
-    """The plugin SchedulingGates: keeps pods with `spec.schedulingGates` out of the queue."""
+    """The plugin SchedulingGates: keeps pods with `spec.schedulingGates` out of the queue. It also keeps out pods of
+    groups of Kubernetes' Workload API, which this scheduler cannot place together, unless they name a gang as well.
+    """
 
     name = "SchedulingGates"
     extension_points = (CONCERNS, PRE_ENQUEUE)
 
     def concerns(self, pod: Pod) -> bool:
-        return bool(pod.spec.scheduling_gates)
+        return bool(pod.spec.scheduling_gates) or bool(native_group_field(pod))
 
     def pre_enqueue(self, pod: PodRecord) -> str | None:
-        gates = [gate.name for gate in pod.pod.spec.scheduling_gates] if pod.pod is not None else []
-        return f"waiting for scheduling gates: {', '.join(gates)}" if gates else None
+        if pod.pod is None:
+            return None
+        gates = [gate.name for gate in pod.pod.spec.scheduling_gates]
+        if gates:
+            return f"waiting for scheduling gates: {', '.join(gates)}"
+        field = native_group_field(pod.pod)
+        if not field:
+            return None
+        rule = f"name its gang by the label {POD_GROUP} and a PodGroup instead"
+        return f"spec.{field}: groups of the Workload API are not supported; {rule}"
 
 
 class DynamicResources(WakesItself):

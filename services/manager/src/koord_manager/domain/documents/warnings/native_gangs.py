@@ -1,26 +1,30 @@
-"""Warn of pods that name a group of Kubernetes' own Workload API: the scheduler places them one by one."""
+"""Warn of pods that name a group of Kubernetes' own Workload API: the scheduler does not place them."""
 
 from collections.abc import Iterator
-from typing import Final
 
 from koordcore.protocol import keys
+from koordcore.protocol.native_groups import native_group_field
+from koordcore.protocol.objects import pod_from_json
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
 
 from koord_manager.domain.documents.warnings.any_document import TEMPLATED, object_of
 
-_FIELDS: Final = ("schedulingGroup", "workloadRef")  # 1.36 on; 1.35
-
 
 def native_gang_warnings(document: object) -> Iterator[str]:
-    """Yield a sentence for each field that puts a pod, or the pods of a template, into a group of the Workload API."""
+    """Yield a sentence for the field that puts a pod, or the pods of a template, into a group of the Workload API."""
     fields = object_of(document)
-    at, spec = "spec", object_of(fields.get("spec"))
+    at, holder = "spec", fields
     if fields.get("kind") in TEMPLATED:
-        at, spec = "spec.template.spec", object_of(object_of(spec.get("template")).get("spec"))
+        at, holder = "spec.template.spec", object_of(object_of(fields.get("spec")).get("template"))
     elif fields.get("kind") != "Pod":
         return
-    for name in _FIELDS:
-        if spec.get(name):
-            yield (
-                f"{at}.{name}: groups of the Workload API are not placed together; "
-                f"use a PodGroup and the label {keys.POD_GROUP}; it is ignored"
-            )
+    try:
+        pod = pod_from_json({"metadata": holder.get("metadata") or {}, "spec": holder.get("spec") or {}})
+    except (codec.DecodeError, InvalidInput):
+        return  # what is wrong with the pod is for the validators to say
+    if field := native_group_field(pod):
+        yield (
+            f"{at}.{field}: groups of the Workload API are not supported; "
+            f"name the gang by the label {keys.POD_GROUP} and a PodGroup instead; the scheduler does not place the pod"
+        )

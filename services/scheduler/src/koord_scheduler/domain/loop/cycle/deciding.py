@@ -13,6 +13,7 @@ from koordcore.events.envelope import BasedOn
 from koordcore.events.explanations import PodGated
 from koordcore.events.node_ledger import pod_on_node
 from koordcore.events.pod import DecisionBasis
+from koordcore.protocol.native_groups import native_group_field
 from koordcore.protocol.objects import SCHEDULER_ERROR, SCHEDULING_GATED, WAITING_FOR_GANG
 from koordcore.values.allocation import Allocation
 
@@ -262,8 +263,10 @@ def gated(state: SchedulerState) -> list[PodExplanation]:
 
 def _gated_as(state: SchedulerState, pod: PodRecord) -> str:
     """Return the reason of the condition PodScheduled of a pod that PreEnqueue plugins keep out of the queue."""
-    has_gates = pod.pod is not None and bool(pod.pod.spec.scheduling_gates)
-    return WAITING_FOR_GANG if pod.uid in state.books.gangs.roster.members and not has_gates else SCHEDULING_GATED
+    if pod.pod is None or pod.pod.spec.scheduling_gates:
+        return SCHEDULING_GATED
+    is_member = pod.uid in state.books.gangs.roster.members or native_group_field(pod.pod)
+    return WAITING_FOR_GANG if is_member else SCHEDULING_GATED
 
 
 def settle_waits(state: SchedulerState, now: float) -> list[PodExplanation]:
