@@ -35,6 +35,9 @@ our own. Series that may name pods, nodes, namespaces, quotas, Reservations or o
 `metrics`, which `view` and `operate` include. In Prometheus: `authorization: {credentials_file: FILE}`. A token that is
 not valid gets status 401.
 
+With the Prometheus operator, `kubectl apply -k k8s/monitoring` makes a PodMonitor for each service. Its files say
+which namespace and selectors they expect, and where a token goes.
+
 The label `le` of histograms is left out. Metrics that begin with `process_` or `python_` are those of the Prometheus
 client for Python.
 """
