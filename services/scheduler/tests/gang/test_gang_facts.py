@@ -183,6 +183,9 @@ def test_waiting_members_are_released_when_the_gang_of_another_group_gets_its_no
     scheduler.log.add_node(node("b", cpu="16"))
     scheduler.run(now=30.0)
     assert {uid: each.node for uid, each in scheduler.state.pods.items()} == {"f0": "a", "f1": "b", "m0": "a"}
+    placed = [(stored.ref.id, CATALOGUE.read(stored)) for stored in scheduler.log.events]
+    together = {uid: event.gang and event.gang.members for uid, event in placed if isinstance(event, PodPlaced)}
+    assert together == {"f0": 2, "f1": 2, "m0": None}, "a gateway that waits for others of m0 would wait for ever"
 
 
 def test_waiting_members_are_released_when_others_bind_the_gang_of_another_group() -> None:

@@ -251,19 +251,21 @@ class GangCache:
         found: list[tuple[str, Consequences]] = []
         for group_id in groups:
             group = self.roster.groups.get(group_id)
-            if group is not None and is_ready(self.roster, group):
-                released = self._release(group)
-                if released.allowed:
-                    found.append((self.roster.members[released.allowed[0]].gang_id, released))
+            if group is None or not is_ready(self.roster, group) or not waiting_members(self.roster, group.gang_ids):
+                continue
+            released = self._release(group)
+            found.append((self.roster.members[released.allowed[0]].gang_id, released))
         return found
 
     def _release(self, group: Group, but: str = "") -> Consequences:
         """Let all members of a group that wait at Permit be bound, and end its round. `but`: uid of a pod that Permit
         has just counted and that the result does not name.
         """
-        waiting = [other for each in self.roster.gangs_of(group) for other in each.waiting.values()]
-        if not group.binding:
-            group.binding = frozenset(other.uid for other in waiting)
+        gangs = self.roster.gangs_of(group)
+        waiting = [other for each in gangs for other in each.waiting.values()]
+        if not group.binding:  # members of a gang that names another group are bound with that
+            own = (each for each in gangs if each.group is group)
+            group.binding = frozenset(uid for each in own for uid in each.waiting)
         freed = [other for other in waiting if not other.released and other.uid != but]
         for other in waiting:
             other.released = True
