@@ -2,12 +2,15 @@
 
 import sys
 
-from koordcore.service.run import run_service
+from koordcore.service.optional_imports import without_optional
 
-from koord_agent.compose import compose
-from koord_agent.doctor import run_doctor
-from koord_agent.settings import AgentSettings
-from koord_agent.shell.host.kernel_files import raise_open_files
+with without_optional():
+    from koordcore.service.run import run_service
+
+    from koord_agent.compose import compose
+    from koord_agent.doctor import run_doctor
+    from koord_agent.settings import AgentSettings
+    from koord_agent.shell.host.kernel_files import raise_open_files
 
 
 def main() -> None:

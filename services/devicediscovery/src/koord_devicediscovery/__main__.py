@@ -2,10 +2,13 @@
 
 import sys
 
-from koordcore.service.run import run_service
+from koordcore.service.optional_imports import without_optional
 
-from koord_devicediscovery.compose import compose
-from koord_devicediscovery.settings import DiscoverySettings
+with without_optional():
+    from koordcore.service.run import run_service
+
+    from koord_devicediscovery.compose import compose
+    from koord_devicediscovery.settings import DiscoverySettings
 
 
 def main() -> None:
