@@ -9,8 +9,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import nkeys
-
 from koordcore.embedded.errors import NotRestartableError
 from koordcore.embedded.ports import LOOPBACK
 from koordcore.values.nkey_seed import pair_of
@@ -289,6 +287,8 @@ def ensure_user_key(seed_file: Path, *, is_account: bool = False) -> UserKey:
     if not seed_file.exists():
         seed_file.parent.mkdir(parents=True, exist_ok=True)
         seed_file.touch(mode=0o600, exist_ok=False)
+        import nkeys  # agents import this module, and most of them have a token instead of a key
+
         kind = nkeys.PREFIX_BYTE_ACCOUNT if is_account else nkeys.PREFIX_BYTE_USER
         seed_file.write_bytes(nkeys.encode_seed(os.urandom(32), kind))
     try:
