@@ -8,9 +8,9 @@ plans with these values; the hosts in `koord_agent.shell.host` convert them last
 Source: agent spec, 3.4.
 """
 
-import posixpath
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from koordcore.values.cpuset import is_same_cpuset, parse_cpuset
 from koordcore.values.invalid import InvalidInput
@@ -165,12 +165,18 @@ def file_path(root: str, name: str, directory: str, version: int, *, reading: bo
     Raises:
         Unsupported: This cgroup version does not have the file.
     """
+    hierarchy, file = _place(name, version, reading)
+    return "/".join(part for part in (root, hierarchy, directory, file) if part)
+
+
+@lru_cache(maxsize=512)
+def _place(name: str, version: int, reading: bool) -> tuple[str, str]:
+    """Hierarchy ("" on v2) and file."""
     row = resource(name)
     file = row.file(version, reading=reading)
     if file is None:
         raise Unsupported(f"resource {name}: not on cgroup v{version}")
-    parts = (row.hierarchy or "", directory, file) if version == 1 else (directory, file)
-    return posixpath.join(root, *(part for part in parts if part))
+    return (row.hierarchy or "") if version == 1 else "", file
 
 
 def validate(name: str, value: str, version: int = 1) -> None:

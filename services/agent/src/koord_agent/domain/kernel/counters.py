@@ -83,8 +83,7 @@ class MemInfo:
         return max(self.total_bytes - self.free_bytes, 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CgroupMemory:
+class CgroupMemory(NamedTuple):
     """Memory in use by one cgroup and its descendants in bytes, without and with page cache."""
 
     used_bytes: int
@@ -93,8 +92,7 @@ class CgroupMemory:
     """The sum used_bytes + inactive_file + active_file."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Throttling:
+class Throttling(NamedTuple):
     """Numbers of CFS periods since the cgroup was created: all periods, and those in which it was throttled."""
 
     nr_periods: int
@@ -114,8 +112,7 @@ class NodeCounters:
     cpus: int = 0  # Number of online CPUs; 0 if unknown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CgroupCounters:
+class CgroupCounters(NamedTuple):
     """A part that was unreadable is None."""
 
     at_ns: int  # Time of the reading in nanoseconds

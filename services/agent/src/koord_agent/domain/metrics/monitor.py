@@ -219,8 +219,11 @@ class NodeMonitor:
         An object in its first interval counts as 0 cores, so the usage of the system is overstated then (6.5, pitfall).
         If all objects are in their first interval, there is no sum.
         """
-        sum_cores = sum_bytes = sum_with_cache = 0.0
-        readable = measured = 0
+        sum_bytes = sum_with_cache = readable = 0
+        usages: list[tuple[str, float]] = []
+        throttled: list[tuple[str, float]] = []
+        used_bytes: list[tuple[str, float]] = []
+        with_cache_bytes: list[tuple[str, float]] = []
         for name, counters in readings.items():
             if counters is None:
                 continue
@@ -229,20 +232,26 @@ class NodeMonitor:
             if isinstance(previous, CgroupCounters):
                 cores = cgroup_usage(previous, counters, self._cpus)
                 if cores is not None:
-                    measured += 1
-                    self._append(kinds.cpu, now_ms, cores, name)
-                    sum_cores += cores
-                if kinds.throttled is not None and previous.throttling is not None and counters.throttling is not None:
+                    usages.append((name, cores))
+                if previous.throttling is not None and counters.throttling is not None:
                     ratio = throttled_ratio(previous.throttling, counters.throttling)
                     if ratio is not None:
-                        self._append(kinds.throttled, now_ms, ratio, name)
-            if counters.memory is not None:
-                self._append(kinds.memory, now_ms, counters.memory.used_bytes, name)
-                sum_bytes += counters.memory.used_bytes
-                sum_with_cache += counters.memory.with_page_cache_bytes
-                if self._with_page_cache:
-                    self._append(kinds.with_page_cache, now_ms, counters.memory.with_page_cache_bytes, name)
-        return _Totals(sum_cores, sum_bytes, sum_with_cache) if measured or not readable else None
+                        throttled.append((name, ratio))
+            memory = counters.memory
+            if memory is not None:
+                used_bytes.append((name, memory.used_bytes))
+                sum_bytes += memory.used_bytes
+                with_cache_bytes.append((name, memory.with_page_cache_bytes))
+                sum_with_cache += memory.with_page_cache_bytes
+        self.store.append_each(kinds.cpu, now_ms, usages)
+        self._last.update({(kinds.cpu, name): (now_ms, cores) for name, cores in usages})
+        if kinds.throttled is not None:
+            self.store.append_each(kinds.throttled, now_ms, throttled)
+        self.store.append_each(kinds.memory, now_ms, used_bytes)
+        if self._with_page_cache:
+            self.store.append_each(kinds.with_page_cache, now_ms, with_cache_bytes)
+        sum_cores = sum((cores for _, cores in usages), 0.0)
+        return _Totals(sum_cores, sum_bytes, sum_with_cache) if usages or not readable else None
 
     def _observe_system(
         self, now_ms: int, pods: _Totals | None, apps: _Totals | None, *, apps_with_page_cache: bool

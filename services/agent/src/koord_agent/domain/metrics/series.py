@@ -153,8 +153,8 @@ class Series:
         else:
             values.append(value)
             times.append(at_ms)
-        oldest_kept = times[-1] - self.retention_ms
-        if len(times) >= 8 and times[len(times) // 4] < oldest_kept:
+        count = len(times)
+        if count >= 8 and times[count // 4] < (oldest_kept := times[-1] - self.retention_ms):
             self.drop_before(oldest_kept)
         return True
 
@@ -256,6 +256,20 @@ class SeriesStore:
             require_labels(kind, of)
             series = self._series[kind][of] = Series(self.retention_ms if of == "" else self.object_retention_ms)
         series.append(at_ms, value)
+
+    def append_each(self, kind: Kind, at_ms: int, values: Iterable[tuple[Of, float]]) -> None:
+        """`append` for several objects of one kind and time.
+
+        Raises:
+            InvalidInput: As for `append`. The objects before it are stored then.
+        """
+        held = self._series[kind]
+        for of, value in values:
+            series = held.get(of)
+            if series is None:
+                self.append(kind, at_ms, value, of)
+            else:
+                series.append(at_ms, value)
 
     def append_all(self, samples: Sequence[Sample]) -> None:
         """Add all samples or none.

@@ -1,7 +1,7 @@
 """Read a host once per cycle: counters for `domain.metrics.monitor`, and the inputs of CPU suppression."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from koordcore.protocol.qos import KubeQos
@@ -128,7 +128,7 @@ def _application_counters(host: Host, application: HostApplication) -> CgroupCou
     usage = _number(host, CgroupFile(directory, "memory.usage_in_bytes"))
     if counters is None or counters.memory is None or usage is None:
         return counters
-    return replace(counters, memory=replace(counters.memory, with_page_cache_bytes=usage))
+    return counters._replace(memory=counters.memory._replace(with_page_cache_bytes=usage))
 
 
 def node_signals(host: Host, metrics: Metrics, pods: Iterable[AgentPod], window_ms: int) -> dict[str, float]:

@@ -12,6 +12,7 @@ import posixpath
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
+from threading import Lock
 from typing import Final
 
 from koordcore.values.invalid import InvalidInput
@@ -43,10 +44,11 @@ from koord_agent.domain.kernel.counters import (
 from koord_agent.domain.kernel.cpu_weight import WeightLine
 from koord_agent.domain.kernel.cpus import CpuReading
 from koord_agent.domain.kernel.features import Features
-from koord_agent.domain.kernel.numa_usage import cold_page_bytes, parse_numa_stat
+from koord_agent.domain.kernel.numa_usage import cold_page_bytes
 from koord_agent.domain.kernel.resctrl_files import GROUPS, MONITOR_FILES, MONITOR_PREFIX, parse_monitoring
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.shell.host.host import Capacity, CycleSource, TooManyOpenFiles, Vanished, WriteFailed
+from koord_agent.shell.host.kept_files import CounterFiles, KeptByKey, KeptFile
 from koord_agent.shell.host.kernel_files import read_kernel_file
 from koord_agent.shell.host.linux_features import find_features
 from koord_agent.shell.host.numa import NumaReader, read_cpus
@@ -57,7 +59,7 @@ GONE: Final = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
 PRESSURE_HIERARCHIES: Final = {"cpu": "cpu", "mem": "memory", "io": "blkio"}
 """Resource -> hierarchy of its PSI file on v1 kernels that do not have all files in cpuacct, such as TencentOS."""
 KIDLED_SETTINGS: Final = {"scan_period_in_seconds": "5", "use_hierarchy": "1"}
-_KEPT_PATHS: Final = 8192
+_CPU_LIST: Final = "cpuset.cpus"
 
 
 def disk_counters(proc: Path, devices_file: str) -> Mapping[str, DiskCounters] | None:
@@ -150,7 +152,9 @@ class LinuxHost:
         self._jiffy_ns = jiffy or jiffy_ns()
         self._numa = NumaReader(self._roots.sys)
         self._stat, self._meminfo = str(self._roots.proc / "stat"), str(self._roots.proc / "meminfo")
-        self._paths: dict[str, tuple[str, str, str, str]] = {}
+        self._counters = KeptByKey(self._counter_files, monotonic_ns)
+        self._cpu_lists = KeptByKey(self._cpu_list, monotonic_ns)
+        self._reading = Lock()
         self._counting: list[CycleCounters] = []
         self._weights = WeightLine.QUADRATIC
         self._topology = CpuReading((), ())
@@ -201,59 +205,13 @@ class LinuxHost:
         )
 
     def cgroup_counters(self, directory: str) -> kernel_counters.CgroupCounters | None:
-        usage_path, memory_path, stat_path, _ = self._paths.get(directory) or self._counter_paths(directory)
-        at_ns = self._monotonic_ns()
-        usage_text = read_kernel_file(usage_path)
-        memory_text = read_kernel_file(memory_path)
-        if usage_text is None and memory_text is None:
-            return None
-        # on v2 both cpu values come from one file
-        stat_text = usage_text if self._version == 2 else read_kernel_file(stat_path)
-        return kernel_counters.CgroupCounters(
-            at_ns=at_ns,
-            cpu_usage_ns=self._cpu_usage(usage_text),
-            memory=self._memory(memory_text),
-            throttling=self._throttling(stat_text),
-        )
-
-    def _counter_paths(self, directory: str) -> tuple[str, str, str, str]:
-        """Cached, because they are read every second."""
-        if len(self._paths) >= _KEPT_PATHS:
-            self._paths.clear()
-        resources = ("cpuacct.usage", "memory.stat", "cpu.stat", "memory.numa_stat")
-        usage, memory, stat, numa = (
-            self._path(CgroupFile(directory, resource), reading=True) for resource in resources
-        )
-        self._paths[directory] = usage, memory, stat, numa
-        return usage, memory, stat, numa
-
-    def _cpu_usage(self, text: str | None) -> int | None:
-        try:
-            return kernel_counters.parse_cpu_usage_ns(text, self._version) if text is not None else None
-        except kernel_counters.MalformedCounter:
-            return None
-
-    def _memory(self, text: str | None) -> kernel_counters.CgroupMemory | None:
-        try:
-            return kernel_counters.parse_cgroup_memory(text, self._version) if text is not None else None
-        except kernel_counters.MalformedCounter:
-            return None
-
-    def _throttling(self, text: str | None) -> kernel_counters.Throttling | None:
-        try:
-            return kernel_counters.parse_throttling(text, self._version) if text is not None else None
-        except kernel_counters.MalformedCounter:
-            return None
+        return self._counters.get(directory).read(self._monotonic_ns())
 
     def numa_memory(self) -> Mapping[int, int]:
         return self._numa.memory_used()
 
     def numa_pages(self, directory: str) -> Mapping[int, int] | None:
-        text = read_kernel_file((self._paths.get(directory) or self._counter_paths(directory))[3])
-        try:
-            return parse_numa_stat(text, self._version) if text is not None else None
-        except kernel_counters.MalformedCounter:
-            return None
+        return self._counters.get(directory).numa_pages()
 
     def pressure(self, directory: str) -> Mapping[str, Pressure] | None:
         found: dict[str, Pressure] = {}
@@ -359,6 +317,9 @@ class LinuxHost:
         return (directory, *below, *lowest)
 
     def read(self, file: CgroupFile) -> str | None:
+        if file.resource == _CPU_LIST:  # read in each cycle for best effort
+            with self._reading:  # extensions read in threads of their own
+                return self._cpu_lists.get(file.directory).read()
         try:
             text = read_kernel_file(self._path(file, reading=True))
         except Unsupported:
@@ -394,6 +355,12 @@ class LinuxHost:
 
     def _path(self, file: CgroupFile, *, reading: bool) -> str:
         return file_path(str(self._roots.cgroup), file.resource, file.directory, self._version, reading=reading)
+
+    def _counter_files(self, directory: str) -> CounterFiles:
+        return CounterFiles(lambda name: self._path(CgroupFile(directory, name), reading=True), self._version)
+
+    def _cpu_list(self, directory: str) -> KeptFile[str]:
+        return KeptFile(self._path(CgroupFile(directory, _CPU_LIST), reading=True), str)
 
     def _hierarchy(self, name: str, directory: str) -> str:
         root = str(self._roots.cgroup)
