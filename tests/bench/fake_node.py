@@ -32,6 +32,7 @@ class FakeNode:
     """Folders `cgroup` and `proc` of a machine of 32 CPUs. What nobody changes stays as it is: idle pods."""
 
     def __init__(self, folder: Path) -> None:
+        self.root = ""  # The kubelet's cgroupRoot
         self.layout = CgroupLayout(Driver.SYSTEMD)
         self.cgroup, self.proc = folder / "cgroup", folder / "proc"
         self.proc.mkdir()
