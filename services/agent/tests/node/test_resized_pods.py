@@ -47,3 +47,33 @@ def test_the_agent_counts_as_the_scheduler_and_sets_what_is_in_force(
     assert pod_shares(pod) == milli_to_shares(in_force)
     [container] = pod.containers
     assert container.requests == {"cpu": in_force - pod.overhead.get("cpu", 0), "memory": GIB}
+
+
+def test_a_deferred_resize_of_the_pod_itself_is_not_in_force() -> None:
+    pod = agent_pod_from_json(
+        {
+            "metadata": {"uid": "p", "name": "p", "namespace": "default"},
+            "spec": {
+                "nodeName": "n",
+                "resources": {
+                    "requests": {"cpu": "4", "memory": "1Gi", "hugepages-2Mi": "2Mi"},
+                    "limits": {"cpu": "8", "memory": "4Gi", "hugepages-2Mi": "2Mi"},
+                },
+                "containers": [{"name": "main"}],
+            },
+            "status": {
+                "phase": "Running",
+                "conditions": [{"type": "PodResizePending", "reason": "Deferred"}],
+                "containerStatuses": [{"name": "main", "containerID": "containerd://main"}],
+                "allocatedResources": {"cpu": "1", "memory": "1Gi"},
+                "resources": {
+                    "requests": {"cpu": "1", "memory": "1Gi"},
+                    "limits": {"cpu": "2", "memory": "2Gi"},
+                },
+            },
+        }
+    )
+    assert pod.requests["cpu"] == 4000  # as the scheduler counts it
+    assert pod.requests_in_force == {"cpu": 1000, "memory": GIB, "hugepages-2Mi": 2 << 20}
+    assert pod.limits == {"cpu": 2000, "memory": 2 * GIB, "hugepages-2Mi": 2 << 20}
+    assert pod_shares(pod) == milli_to_shares(1000)

@@ -282,28 +282,33 @@ def agent_pod(pod: Pod, of_kubelet: PodOfKubelet | None = None) -> AgentPod:
 
 
 def _with_resources_in_force(pod: Pod, in_force: Mapping[str, ResourceRequirements]) -> Pod:
-    """The pod with the requests and limits of its containers that can be resized as the kubelet has applied them.
+    """The pod with what can be resized, of its containers and of itself, as the kubelet has applied it.
 
-    The spec has the desired ones, the status the actual ones (KEP-1287). A request that the status does not have is
-    that of the spec.
+    The spec has the desired ones, the status the actual ones (KEP-1287, for the pod's own KEP-5419). A request that the
+    status does not have is that of the spec.
     """
 
     def actual(container: Container) -> Container:
         found = in_force.get(container.name)
         if found is None:
             return container
-        limits = {name: limit for name, limit in container.resources.limits.items() if name not in (CPU, MEMORY)}
-        limits.update((name, found.limits[name]) for name in (CPU, MEMORY) if name in found.limits)
-        requests = dict(container.resources.requests)
-        requests.update((name, found.requests[name]) for name in (CPU, MEMORY) if name in found.requests)
-        return msgspec.structs.replace(container, resources=ResourceRequirements(requests=requests, limits=limits))
+        return msgspec.structs.replace(container, resources=_applied(container.resources, found))
 
-    if not in_force:
-        return pod
-    containers, inits = map(actual, pod.spec.containers), map(actual, pod.spec.init_containers)
-    return msgspec.structs.replace(
-        pod, spec=msgspec.structs.replace(pod.spec, containers=list(containers), init_containers=list(inits))
-    )
+    spec, of_pod = pod.spec, pod.status.resources
+    if spec.resources is not None and of_pod is not None:
+        spec = msgspec.structs.replace(spec, resources=_applied(spec.resources, of_pod))
+    if in_force:
+        containers, inits = map(actual, spec.containers), map(actual, spec.init_containers)
+        spec = msgspec.structs.replace(spec, containers=list(containers), init_containers=list(inits))
+    return pod if spec is pod.spec else msgspec.structs.replace(pod, spec=spec)
+
+
+def _applied(desired: ResourceRequirements, found: ResourceRequirements) -> ResourceRequirements:
+    limits = {name: limit for name, limit in desired.limits.items() if name not in (CPU, MEMORY)}
+    limits.update((name, found.limits[name]) for name in (CPU, MEMORY) if name in found.limits)
+    requests = dict(desired.requests)
+    requests.update((name, found.requests[name]) for name in (CPU, MEMORY) if name in found.requests)
+    return ResourceRequirements(requests=requests, limits=limits)
 
 
 def _containers(pod: Pod, statuses: Mapping[str, ContainerStatus], desired: Pod) -> tuple[AgentContainer, ...]:
