@@ -141,7 +141,7 @@ HOLES: Final[dict[str, tuple[Hole, ...]]] = {
         Hole(r"        - ipBlock: \{cidr: 192\.0\.2\.2/32\}\n", _each_address("nats.mirrorCidrs")),
     ),
     "overlays/operator/postgres.yaml": (Hole(r"(?<=size: )20Gi", "{{ .Values.postgres.storage }}"),),
-    "nodes/agent.yaml": (IMAGE, _resources("nodes.agentResources")),
+    "nodes/agent.yaml": (IMAGE._replace(times=2), _resources("nodes.agentResources")),
     "nodes/criproxy.yaml": (
         IMAGE._replace(times=2),
         Hole(r"(?<=--remote-runtime-service-endpoint=)\S+", "{{ .Values.nodes.runtimeEndpoint }}", times=2),

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 import yaml
+from koord_agent.flags import CONTAINER_PATHS
+from koord_agent.shell.host.resctrl_mount import WORD
 from koord_criproxy.installer.bundle import installed_unit
 from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.plugins.registry import BUILT_IN
@@ -216,6 +218,66 @@ def test_what_serves_with_the_certificate_of_agents_answers_public_routes_only()
     for name, container in sharing.items():
         words = [*container.get("args", ()), *(each["name"] for each in container.get("env", ()))]
         assert not [word for word in words if "access" in word.lower()], name
+
+
+def test_the_agent_has_no_capability_and_writes_nothing_of_its_node_but_what_is_listed() -> None:
+    """`tests/runtime/test_agent_rights.py` shows that this suffices."""
+    agent = workloads()["koord-agent"]
+    (container,) = agent["containers"]
+    folders = {each["name"]: each["hostPath"]["path"] for each in agent["volumes"] if "hostPath" in each}
+    mounts = [(folders[each["name"]], each) for each in container["volumeMounts"] if each["name"] in folders]
+
+    assert container["securityContext"] == {
+        "runAsUser": 0,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "seLinuxOptions": {"type": "spc_t"},
+    }
+    assert {path for path, mount in mounts if not mount.get("readOnly")} == {
+        "/sys/fs/cgroup",
+        "/var/lib/koordlet",
+        "/var/run/koordlet",
+        "/var/log/koordlet",
+        "/etc/runtime/hookserver.d",
+    }
+    assert {path for path, mount in mounts if mount.get("readOnly")} == {
+        *(f"/sys/{name}" for name in ("devices", "bus", "class", "kernel/mm", "fs")),
+        *("/var/run/nri", "/run/containerd", "/run/crio"),
+        "/var/lib/kubelet",
+    }
+    assert not [path for path, mount in mounts if mount.get("mountPropagation") == "Bidirectional"]
+    (hidden,) = (each for each in container["volumeMounts"] if each["mountPath"] == "/var/lib/kubelet/pods")
+    assert hidden["name"] not in folders, "the Secrets of the pods are below the kubelet's folder"
+
+
+def test_the_only_privileged_step_of_an_agent_mounts_resctrl_and_ends() -> None:
+    agent = workloads()["koord-agent"]
+    (step,) = agent["initContainers"]
+
+    assert step["command"] == ["koord-agent", WORD]
+    assert step["securityContext"] == {"privileged": True, "runAsUser": 0, "readOnlyRootFilesystem": True}
+    assert [mount["mountPath"] for mount in step["volumeMounts"]] == [CONTAINER_PATHS["sys_fs_root"]]
+
+
+def test_the_component_for_gates_adds_the_capabilities_that_the_documentation_gives_reasons_for() -> None:
+    text = (ROOT / "k8s" / "agent-gates" / "kustomization.yaml").read_text(encoding="utf-8")
+    (patch,) = yaml.safe_load(text)["patches"]
+    (container,) = yaml.safe_load(patch["patch"])["spec"]["template"]["spec"]["containers"]
+    page = (ROOT / "docs" / "node-agent.md").read_text(encoding="utf-8")
+
+    assert "privileged" not in container["securityContext"]
+    for capability in container["securityContext"]["capabilities"]["add"]:
+        assert f"`{capability}`" in page, capability
+
+
+def test_nothing_of_k8s_mounts_the_root_of_its_node_writable() -> None:
+    for name, spec in workloads().items():
+        roots = {each["name"] for each in spec["volumes"] if each.get("hostPath", {}).get("path") == "/"}
+        for container in [*spec["containers"], *spec.get("initContainers", ())]:
+            writable = [m for m in container.get("volumeMounts", ()) if m["name"] in roots and not m.get("readOnly")]
+            assert writable == [], name
 
 
 def test_the_facts_of_the_cri_proxy_go_to_the_socket_of_the_agent() -> None:

@@ -177,7 +177,6 @@ class Compose:
             "KOORD_DASHBOARD_PORT": str(port),
             "JAEGER_PORT": str(jaeger),
             "PROMETHEUS_PORT": str(prometheus),
-            "KOORD_HOST_RIGHT": "FOWNER",  # the machines of tests may lack SYS_RESOURCE
         }
 
     def __call__(self, *words: str, check: bool = True) -> str:

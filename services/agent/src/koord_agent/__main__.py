@@ -1,4 +1,7 @@
-"""`python -m koord_agent`: flags -> compose -> run. With `doctor` as its first word it only examines the machine."""
+"""`python -m koord_agent`: flags -> compose -> run. With `doctor` as its first word it only examines the machine.
+
+With `mount-resctrl` it only mounts resctrl.
+"""
 
 import sys
 
@@ -11,11 +14,14 @@ with without_optional():
     from koord_agent.doctor import run_doctor
     from koord_agent.settings import AgentSettings
     from koord_agent.shell.host.kernel_files import raise_open_files
+    from koord_agent.shell.host.resctrl_mount import WORD, run_mount
 
 
 def main() -> None:
     if sys.argv[1:2] == ["doctor"]:
         sys.exit(run_doctor(sys.argv[2:]))
+    if sys.argv[1:2] == [WORD]:
+        sys.exit(run_mount(sys.argv[2:]))
     raise_open_files()
     sys.exit(run_service(AgentSettings, compose))
 

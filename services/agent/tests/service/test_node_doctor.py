@@ -17,6 +17,7 @@ from koord_agent.domain.kernel.protections import PROTECTIONS, State, verdicts
 from koord_agent.gates import GATES
 from koord_agent.shell.host.linux_features import find_features
 from koord_agent.shell.host.probe import HostRoots, cgroup_layout
+from koord_agent.shell.host.resctrl_mount import run_mount
 from koordcore.values import codec
 from support.until import DEADLINE_SECONDS
 
@@ -173,6 +174,35 @@ def test_a_kubelet_below_a_cgroup_root_of_its_own_is_found(tmp_path: Path) -> No
     proc = kubelet_process(tmp_path / "file", "--config=kubelet.yaml", configuration="cgroupRoot: /a/b\n")
     assert cgroup_layout(root, 2, proc).root == "a/b/kubepods"
     assert cgroup_layout(root, 2, proc, "/kubelet").root == "kubelet.slice/kubelet-kubepods.slice"
+
+
+def test_a_kubelet_whose_root_is_closed_is_read_in_its_own_folder(tmp_path: Path) -> None:
+    """As for an agent without the capability SYS_PTRACE."""
+    root, folder = tmp_path / "cgroup", tmp_path / "kubelet"
+    for directory in (root / "a/b/kubepods", folder):
+        directory.mkdir(parents=True)
+    (folder / "config.yaml").write_text("cgroupRoot: /a/b\n")
+    proc = kubelet_process(tmp_path, f"--config={folder}/config.yaml")
+    assert cgroup_layout(root, 2, proc, kubelet=folder).root == "a/b/kubepods"
+    assert cgroup_layout(root, 2, proc).root == "kubepods.slice", "no other file of the machine is read"
+
+
+def test_resctrl_is_mounted_before_the_agent_where_the_machine_has_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder that is no mount point of the kernel stands for a machine whose CPU cannot divide caches."""
+    words = [f"--sys-fs-root-dir={tmp_path}"]
+    assert run_mount(words) == 0
+    (tmp_path / "resctrl/info/L3").mkdir(parents=True)
+    (tmp_path / "resctrl/info/L3/cbm_mask").write_text("fff\n")
+    assert run_mount(words) == 0
+    assert run_mount(["--no-such-flag"]) == 2
+    said = capsys.readouterr()
+    assert said.out.splitlines() == [
+        f"this machine has no resctrl: {tmp_path}/resctrl",
+        f"resctrl is mounted: {tmp_path}/resctrl",
+    ]
+    assert "--no-such-flag" in said.err
 
 
 def test_a_missing_root_of_the_pods_and_an_unusual_runtime_name_the_settings_for_them(tmp_path: Path) -> None:

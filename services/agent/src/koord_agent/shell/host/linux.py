@@ -147,7 +147,11 @@ class LinuxHost:
         self._monotonic_ns = monotonic_ns
         self._version = version or cgroup_version(self._roots.cgroup)
         self._layout = layout or cgroup_layout(
-            self._roots.cgroup, self._version, self._roots.proc, self._roots.kubelet_cgroup_root
+            self._roots.cgroup,
+            self._version,
+            self._roots.proc,
+            self._roots.kubelet_cgroup_root,
+            self._roots.kubelet,
         )
         self._jiffy_ns = jiffy or jiffy_ns()
         self._numa = NumaReader(self._roots.sys)

@@ -18,6 +18,7 @@ from koord_agent.domain.kernel.cgroup_layout import (
     told_cgroup_roots,
 )
 from koord_agent.domain.kernel.resctrl_files import UNKNOWN_VENDOR, counts_in_megabytes, resctrl_support
+from koord_agent.domain.kernel.storage_info import KUBELET_DIR
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.host.kernel_files import read_kernel_file
 
@@ -91,15 +92,21 @@ def cgroup_version(root: Path) -> int:
     return 2 if filesystem_magic(root) == CGROUP2_MAGIC else 1
 
 
-def cgroup_layout(root: Path, version: int, proc: Path = Path("/proc"), cgroup_root: str = "") -> CgroupLayout:
+def cgroup_layout(
+    root: Path,
+    version: int,
+    proc: Path = Path("/proc"),
+    cgroup_root: str = "",
+    kubelet: Path = Path(KUBELET_DIR),
+) -> CgroupLayout:
     """From the names in the cpu hierarchy, else the kubelet's flags, else as for systemd (agent spec, 3.1).
 
-    `cgroup_root` is the `cgroupRoot` of the kubelet by the settings; "" if they do not say it.
+    `cgroup_root` is the `cgroupRoot` of the kubelet by the settings; "" if they do not say it. `kubelet` is its folder.
     """
     hierarchy = root / "cpu" if version == 1 else root
     names = _directories(hierarchy)
     below = [f"{name}/{child}" for name in names for child in _directories(hierarchy / name)]
-    arguments, configuration = kubelet_command(proc)
+    arguments, configuration = kubelet_command(proc, kubelet)
     told = told_cgroup_roots(arguments, configuration, cgroup_root)
     possible = (kubepods_directory(above, driver) for above in told for driver in Driver)
     there = (*names, *below, *(root for root in possible if (hierarchy / root).is_dir()))
@@ -113,10 +120,11 @@ def _directories(folder: Path) -> list[str]:
         return []
 
 
-def kubelet_command(proc: Path) -> tuple[list[str] | None, str | None]:
+def kubelet_command(proc: Path, kubelet: Path = Path(KUBELET_DIR)) -> tuple[list[str] | None, str | None]:
     """The arguments of the machine's kubelet, and the text of its configuration file.
 
     A part that cannot be read is None. A relative path of the file is relative to the working directory of the kubelet.
+    Without the capability SYS_PTRACE, only a file in the folder `kubelet` can be read.
     """
     for entry in sorted(proc.glob("[0-9]*/comm")):
         if (read_kernel_file(str(entry)) or "").strip() != "kubelet":
@@ -127,8 +135,12 @@ def kubelet_command(proc: Path) -> tuple[list[str] | None, str | None]:
         file = _config_file(arguments)
         if file is None:
             return arguments, None
-        where = process / "root" / file.lstrip("/") if file.startswith("/") else process / "cwd" / file
-        return arguments, read_kernel_file(str(where))
+        if not file.startswith("/"):
+            return arguments, read_kernel_file(str(process / "cwd" / file))
+        text = read_kernel_file(str(process / "root" / file.lstrip("/")))
+        # Without SYS_PTRACE, the root of another process is closed; this folder has the same path everywhere.
+        is_seen = text is None and Path(file).is_relative_to(kubelet)
+        return arguments, read_kernel_file(file) if is_seen else text
     return None, None
 
 

@@ -7,9 +7,7 @@ A file that this kernel does not have is skipped. The values come from `domain.s
 Source: agent spec, 15 to 17.
 """
 
-import ctypes
 import errno
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -43,6 +41,7 @@ from koord_agent.shell.collect.storage import Storage
 from koord_agent.shell.host.host import Host
 from koord_agent.shell.host.kernel_files import put, read_kernel_file
 from koord_agent.shell.host.probe import HostRoots, bandwidth_vendor
+from koord_agent.shell.host.resctrl_mount import is_mounted, mount_resctrl
 from koord_agent.shell.store.audit_log import AuditSink
 
 MEGABYTES_PROBLEM: Final = (
@@ -236,12 +235,11 @@ class NodeSettings:
         return {int(line) for text in texts for line in text.split() if line.isdecimal()}
 
     def _is_mounted(self) -> bool:
-        mask = self._resctrl / "info/L3/cbm_mask"
-        if mask.exists():
+        if is_mounted(self._resctrl):
             return True
         if not self._mount_tried:
             self._mount_tried = True
-            return self._mount(self._resctrl) and mask.exists()
+            return self._mount(self._resctrl) and is_mounted(self._resctrl)
         return False
 
     def _path(self, name: str) -> Path:
@@ -264,12 +262,6 @@ class NodeSettings:
         )
         self._audit(event, 1)
         return []
-
-
-def mount_resctrl(target: Path) -> bool:
-    """False if the directory does not exist or the mount fails."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    return target.is_dir() and libc.mount(b"resctrl", os.fsencode(target), b"resctrl", 0, None) == 0
 
 
 class MachineSettings:
