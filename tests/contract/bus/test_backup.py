@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from koordcore.bus.archive.taking import take_snapshots
 from koordcore.bus.backup import (
+    LARGEST_MANIFEST,
     MANIFEST,
     Backup,
     InvalidBackup,
@@ -324,6 +325,23 @@ async def test_a_changed_file_is_refused(tmp_path: Path) -> None:
         async with running.bus("manager") as bus:
             await append(bus, 0, 3)
         backup = await running.backup(open_place(str(folder)))
+    manifest = (folder / MANIFEST).read_text()
+    for old, new in (
+        (f'"messages": {backup.streams[-1].messages}', '"messages": 2'),
+        ('"cluster": "', '"cluster": "x'),
+        ('"allow_direct": true', '"allow_direct": false'),
+    ):
+        assert old in manifest
+        (folder / MANIFEST).write_text(manifest.replace(old, new))
+        with pytest.raises(InvalidBackup, match="digest: must be"):
+            await read_backup(open_place(str(folder)))
+    (folder / MANIFEST).write_text(manifest.replace(backup.digest, ""))
+    assert (await read_backup(open_place(str(folder)))).digest == "", "a backup of an earlier version has none"
+    (folder / MANIFEST).write_text(manifest + " " * LARGEST_MANIFEST)
+    with pytest.raises(PlaceTrouble, match="size: must be at most"):
+        await read_backup(open_place(str(folder)))
+    (folder / MANIFEST).write_text(manifest)
+    assert await read_backup(open_place(str(folder))) == backup
     file = folder / backup.streams[-1].file
     content = file.read_bytes()
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))

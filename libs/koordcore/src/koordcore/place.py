@@ -84,17 +84,21 @@ class Place:
                 cancelled.set()
                 raise
 
-    async def read(self, name: str) -> bytes:
-        """Return the content of a small file.
+    async def read(self, name: str, *, most: int | None = None) -> bytes:
+        """Return the content of a small file. `most`: its largest size in bytes; None: any.
 
         Raises:
             NoSuchFile: The place does not have the file.
-            PlaceTrouble: The file cannot be read, for example because there is no such bucket.
+            PlaceTrouble: The file cannot be read, for example because there is no such bucket, or is too large.
         """
         import obstore
 
         with self._trouble(name):
             found = await asyncio.to_thread(obstore.get, self._store, name)
+            if most is not None and found.meta["size"] > most:
+                raise PlaceTrouble(
+                    f"{self.path_of(name)}: size: must be at most {most} bytes, got {found.meta['size']}"
+                )
             return bytes(await asyncio.to_thread(found.bytes))
 
     async def chunks(self, name: str) -> AsyncIterator[bytes]:

@@ -44,10 +44,12 @@ from koordcore.values import codec
 from koordcore.values.timestamps import rfc3339, unix_nanos
 
 MANIFEST: Final = "backup.json"
+LARGEST_MANIFEST: Final = 1 << 20
+"""Size in bytes above which a manifest is refused. It has about 2 KiB for each of the streams."""
 
 
 class InvalidBackup(Exception):
-    """A place has no complete backup, or one of its files has changed since the backup."""
+    """A place has no complete backup, or one of its files, or the manifest, has changed since the backup."""
 
 
 class StreamCopy(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +73,8 @@ class Backup(msgspec.Struct, frozen=True, kw_only=True):
     server: str  # Version of the NATS server
     # The streams, in the order in which they were copied. The stream of facts is the last one.
     streams: list[StreamCopy]
+    # SHA-256 of everything above, hexadecimal (`digest_of`); "" in a backup of an earlier version.
+    digest: str = ""
 
     @property
     def position(self) -> int:
@@ -78,13 +82,25 @@ class Backup(msgspec.Struct, frozen=True, kw_only=True):
         return self.streams[-1].last
 
 
-async def write_manifest(place: Place, backup: Backup) -> None:
-    """Write the manifest `backup.json` of a backup. Call it after all other files are complete.
+def digest_of(backup: Backup) -> str:
+    """Return the SHA-256, hexadecimal, of a manifest without its digest: of the JSON that `codec` makes of it.
+
+    It stands for the whole backup, because the manifest has the hash of each file.
+    """
+    return hashlib.sha256(codec.encode(msgspec.structs.replace(backup, digest=""))).hexdigest()
+
+
+async def write_manifest(place: Place, backup: Backup) -> Backup:
+    """Write the manifest `backup.json` of a backup with its digest, and return it.
+
+    Call it after all other files are complete.
 
     Raises:
         PlaceTrouble: It cannot be written.
     """
-    await place.write(MANIFEST, msgspec.json.format(codec.encode(backup)) + b"\n")
+    sealed = msgspec.structs.replace(backup, digest=digest_of(backup))
+    await place.write(MANIFEST, msgspec.json.format(codec.encode(sealed)) + b"\n")
+    return sealed
 
 
 def name_of(copy: StreamCopy) -> str:
@@ -93,19 +109,21 @@ def name_of(copy: StreamCopy) -> str:
 
 
 async def read_backup(place: Place) -> Backup:
-    """Read the manifest of a backup, and compare the size and hash of each file with it.
+    """Read the manifest of a backup, and compare it with its digest, and the size and hash of each file with it.
 
     Raises:
-        InvalidBackup: There is no valid manifest, or a file is missing or differs. The message names the file.
+        InvalidBackup: There is no valid manifest, it or a file differs, or a file is missing. The message names it.
         PlaceTrouble: The place does not answer.
     """
     file = place.path_of(MANIFEST)
     if MANIFEST not in await place.files():
         raise InvalidBackup(f"{file}: no such file; this is not a complete backup")
     try:
-        backup = codec.decode(await place.read(MANIFEST), Backup)
+        backup = codec.decode(await place.read(MANIFEST, most=LARGEST_MANIFEST), Backup)
     except codec.DecodeError as error:
         raise InvalidBackup(f"{file}: {error}") from error
+    if backup.digest and (found := digest_of(backup)) != backup.digest:
+        raise InvalidBackup(f"{file}: digest: must be {backup.digest}, got {found}; the manifest was changed")
     if not backup.streams:
         raise InvalidBackup(f"{file}: streams: must have at least one entry, got 0")
     for copy in backup.streams:
@@ -157,8 +175,7 @@ async def take_backup(
     """
     copies = [await _take(connection, stream, place, progress) for stream in names.in_backup]
     backup = Backup(cluster=names.cluster, taken_at=taken_at, server=connection.server_version, streams=copies)
-    await write_manifest(place, backup)
-    return backup
+    return await write_manifest(place, backup)
 
 
 async def _take(connection: BusConnection, stream: str, place: Place, progress: Progress) -> StreamCopy:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MIB: Final = 1 << 20
+SHOWN_DIGITS: Final = 12
+"""Number of digits of a hash that are shown."""
 
 PlaceName = Annotated[str, typer.Argument(metavar="PLACE", help="Folder, or s3://BUCKET/PREFIX.")]
 DRILL: Final = {"koord.drill": "true"}
@@ -76,12 +78,19 @@ def restore(
         str | None,
         typer.Option(metavar="POSITION|TIME", help="Last position or time to restore; later facts are left out."),
     ] = None,
+    digest: Annotated[
+        str | None,
+        typer.Option(metavar="SHA256", help="Digest that the backup must have: 12 or more digits, as backup showed."),
+    ] = None,
 ) -> None:
     """Write a backup to servers without streams. Afterwards, start the services.
 
     Every position stays the same. With --to, the log ends at this position or time. Facts that were appended together
     stay together. The fact LogRestored names the facts that were left out. Each restored fact is read: if one is
     missing, the exit status is 1.
+
+    The hashes in a backup find damage. Whoever can write to its place can change them, too, but not the digest that you
+    kept elsewhere: --digest compares it.
 
     Without KOORD_NATS, the log of an embedded stack that does not run is written. With KOORD_NATS, the command connects
     as the user `bootstrap` with the key KOORD_NATS_SEED, before the services start.
@@ -102,6 +111,7 @@ def restore(
     except PlaceTrouble as error:
         fail(str(error))
     found = _wait(_checked(source))
+    _require_digest(found, digest)
     position, lost = found.position, ""
     if not check:
         target = None if "KOORD_NATS" in os.environ else (var or var_directory()).absolute()
@@ -115,9 +125,23 @@ def restore(
     console.print(f"cluster {found.cluster}, taken at {found.taken_at}: {done}")
 
 
+def _require_digest(found: Backup, digest: str | None) -> None:
+    """End the command if a backup does not have the digest that the user expects; None: any."""
+    if digest is None:
+        return
+    if len(digest) < SHOWN_DIGITS:
+        fail(f"--digest must have {SHOWN_DIGITS} or more digits, got {digest!r}", status=2)
+    if not found.digest.startswith(digest.lower()):
+        fail(f"digest: must be {digest}, got {found.digest or 'none, from an earlier version'}; nothing was restored")
+
+
 def _show(found: Backup) -> None:
     rows = [
-        [copy.stream, copy.messages, copy.first, copy.last, copy.size / MIB, copy.sha256[:12]] for copy in found.streams
+        ["backup.json", "", "", "", "", found.digest[:SHOWN_DIGITS]],
+        *(
+            [copy.stream, copy.messages, copy.first, copy.last, copy.size / MIB, copy.sha256[:SHOWN_DIGITS]]
+            for copy in found.streams
+        ),
     ]
     show_table(["stream", "messages", "first", "last", "MiB", "sha256"], rows)
 

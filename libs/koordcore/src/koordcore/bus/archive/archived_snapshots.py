@@ -12,7 +12,6 @@ Source: event-bus spec, 6.
 import asyncio
 import hashlib
 import logging
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from typing import Final, Literal, NamedTuple
@@ -20,6 +19,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from koordcore.bus.archive.files import InvalidArchive, read_document, read_list, read_unchanged, write_document
+from koordcore.bus.archive.packing import Unreadable, pack, unpack
 from koordcore.events.envelope import StoredEvent
 from koordcore.place import Place, PlaceTrouble
 from koordcore.ports.eventlog import EventLog, HistoryGone
@@ -98,7 +98,6 @@ def kept_positions(positions: Iterable[int], last: int, *, every: int, dense: in
 SNAPSHOT_LIST: Final = "snapshots.json"
 SNAPSHOT_FOLDER: Final = "snapshots/"
 _LEVEL: Final = 1  # Level of compression. Level 6 takes three times as long and saves a quarter of the space.
-_GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 class UnusableSnapshot(InvalidArchive):
@@ -155,7 +154,7 @@ async def write_snapshot(
     Raises:
         PlaceTrouble: The place does not answer.
     """
-    packed = await asyncio.to_thread(_packed, pieces)
+    packed = await asyncio.to_thread(pack, pieces, _LEVEL)
     sha256 = hashlib.sha256(packed).hexdigest()
     file = f"{SNAPSHOT_FOLDER}{fold.fold}/{last.seq:012}-{sha256[:12]}.json.gz"
     await place.write(file, packed)
@@ -178,17 +177,14 @@ async def read_snapshot(place: Place, snapshot: ArchivedSnapshot) -> bytes:
     """Return the state in a snapshot.
 
     Raises:
-        UnusableSnapshot: The file has changed since it was written.
+        UnusableSnapshot: The file has changed since it was written, or is no compressed state.
         PlaceTrouble: The file cannot be read.
     """
     packed = await read_unchanged(place, snapshot.file, snapshot.sha256, UnusableSnapshot)
-    return await asyncio.to_thread(zlib.decompress, packed, _GZIP)
-
-
-def _packed(pieces: Iterable[bytes]) -> bytes:
-    """Return the compressed state. Only the compressed form is ever complete in memory."""
-    packer = zlib.compressobj(_LEVEL, wbits=_GZIP)
-    return b"".join([*map(packer.compress, pieces), packer.flush()])
+    try:
+        return await asyncio.to_thread(unpack, packed)
+    except Unreadable as error:
+        raise UnusableSnapshot(f"{place.path_of(snapshot.file)}: {error}") from error
 
 
 _log = logging.getLogger("koordcore.bus")

@@ -7,13 +7,13 @@ A part is listed after it was written, read back and compared. So a file that is
 """
 
 import asyncio
-import gzip
 import hashlib
 from collections.abc import Sequence
 from typing import Final, Literal, TypeVar
 
 import msgspec
 
+from koordcore.bus.archive.packing import Unreadable, pack, unpack
 from koordcore.events.envelope import AggregateRef, StoredEvent
 from koordcore.place import NoSuchFile, Place
 from koordcore.values import codec
@@ -21,6 +21,8 @@ from koordcore.values import codec
 T = TypeVar("T")
 
 LIST: Final = "archive.json"
+LARGEST_DOCUMENT: Final = 64 << 20
+"""Size in bytes above which a list is refused. An entry has about 400 bytes, and stands for up to 100,000 facts."""
 _LEVEL: Final = 6
 
 
@@ -79,7 +81,7 @@ async def read_document(place: Place, name: str, form: type[T]) -> T | None:
         PlaceTrouble: The place does not answer.
     """
     try:
-        return codec.decode(await place.read(name), form)
+        return codec.decode(await place.read(name, most=LARGEST_DOCUMENT), form)
     except NoSuchFile:
         return None
     except codec.DecodeError as error:
@@ -157,15 +159,18 @@ async def read_part(place: Place, part: Part) -> list[StoredEvent]:
     """Return the facts of a part.
 
     Raises:
-        InvalidArchive: The file has changed since it was written.
+        InvalidArchive: The file has changed since it was written, or holds something else than facts.
         PlaceTrouble: The file cannot be read.
     """
     packed = await read_unchanged(place, part.file, part.sha256, InvalidArchive)
-    return await asyncio.to_thread(_unpacked, packed)
+    try:
+        return await asyncio.to_thread(_unpacked, packed)
+    except (Unreadable, msgspec.DecodeError) as error:
+        raise InvalidArchive(f"{place.path_of(part.file)}: {error}") from error
 
 
 def _packed(events: Sequence[StoredEvent]) -> bytes:
-    return gzip.compress(b"".join(map(_line, events)), _LEVEL, mtime=0)
+    return pack(map(_line, events), _LEVEL)
 
 
 def _line(event: StoredEvent) -> bytes:
@@ -179,7 +184,7 @@ def _line(event: StoredEvent) -> bytes:
 
 def _unpacked(packed: bytes) -> list[StoredEvent]:
     found: list[StoredEvent] = []
-    for text in gzip.decompress(packed).splitlines():
+    for text in unpack(packed).splitlines():
         line = _decode(text)
         body = line.raw or line.body.encode()
         found.append(StoredEvent(line.seq, AggregateRef(line.kind, line.id), line.headers, body, line.stored_at_ns))
