@@ -300,6 +300,12 @@ class Publisher:
             await self._carry_out(fitting, started_nanos)
 
     async def _append(self, events: Sequence[NewEvent]) -> Appended | Conflict | Full:
+        """A process that stood still past its lease sends nothing: another instance may have decided meanwhile.
+
+        What was sent before cannot be taken back. The log refuses it if the pod or the node has changed since.
+        """
+        if not self.epoch():
+            return Conflict()
         while True:
             outcome = await self.log.append(events)
             if not isinstance(outcome, Unavailable):
