@@ -17,6 +17,7 @@ from koordcore.bus.client.connection import BusConnection, ConnectionSettings, C
 from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import Bus
 from koordcore.bus.names import BusNames
+from koordcore.bus.read.direct import messages_of
 from koordcore.bus.setup.bootstrap import consumer_of
 from koordcore.bus.setup.manifest import BOOTSTRAP, EMBEDDED, RETENTION, ServiceManifest, agent
 from koordcore.bus.setup.tls_files import ensure_tls_files
@@ -41,7 +42,7 @@ from koordcore.events.observation import NodeUsageReported
 from koordcore.events.pod import PodDeviceUnhealthy, PodReleased, UnhealthyDevice
 from koordcore.ports.desired import DesiredNode
 from koordcore.ports.eventlog import Appended, Conflict, Misconfigured
-from koordcore.ports.snapshots import Snapshot, state_digest
+from koordcore.ports.snapshots import KEPT_SNAPSHOTS, Snapshot, state_digest
 from koordcore.requests.catalogue import (
     DESCHEDULER_RUN_ROUND,
     PROJECTOR_STATE_HASH,
@@ -307,6 +308,29 @@ async def test_the_operator_reads_snapshots_that_others_keep(guarded: Guarded):
                 await connection.request(subject, b"{}", timeout=DEADLINE_SECONDS)
 
 
+async def test_a_service_drops_its_old_snapshots_without_the_right_to_purge(guarded: Guarded) -> None:
+    """Nobody may purge the stream of snapshots: NATS cannot limit a purge to the subjects of one service."""
+    async with guarded.bus("scheduler") as bus:
+        await bus.snapshots.save(snapshot("scheduler"))
+    async with guarded.bus("manager") as bus:
+        others = await bus.snapshots.sequences("recommender")  # of another test
+        for seq in range(1, KEPT_SNAPSHOTS + 3):
+            state = (b"x" * 300_000, str(seq).encode())
+            await bus.snapshots.save(msgspec.structs.replace(snapshot("manager"), seq=seq, state=state))
+        again = msgspec.structs.replace(snapshot("manager"), seq=KEPT_SNAPSHOTS + 2, state=(b"again",))
+        await bus.snapshots.save(again)
+        assert await bus.snapshots.sequences("manager") == list(range(3, KEPT_SNAPSHOTS + 3))
+        assert await bus.snapshots.sequences("scheduler") == [1]
+    async with guarded.connected("operator") as connection:
+        subject = f"$O.{NAMES.snapshot_bucket_of('manager')}.C.>"
+        pieces = [message async for message in messages_of(connection, NAMES.snapshots, subject)]
+    kept = {message.headers["Nats-Subject"] for message in pieces if message.data}
+    emptied = {message.headers["Nats-Subject"] for message in pieces if not message.data}
+    assert len(kept) == KEPT_SNAPSHOTS + len(others)
+    assert len(emptied) >= 3, "two are older than the newest, and one was stored again"
+    assert not kept & emptied
+
+
 async def test_a_snapshot_of_another_service_does_not_count(guarded: Guarded) -> None:
     forged = msgspec.structs.replace(snapshot("scheduler"), seq=99, state=(b"forged",))
     async with guarded.bus("scheduler") as scheduler, guarded.bus("descheduler") as other:
@@ -445,6 +469,7 @@ FORBIDDEN = [
     for manifest in EMBEDDED
     for subject in (
         PURGE,
+        f"$JS.API.STREAM.PURGE.{NAMES.snapshots}",
         f"$JS.API.STREAM.DELETE.{NAMES.ev}",
         f"$JS.API.STREAM.UPDATE.{NAMES.ev}",
         f"$JS.API.STREAM.MSG.DELETE.{NAMES.ev}",

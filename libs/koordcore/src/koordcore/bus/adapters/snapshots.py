@@ -21,9 +21,10 @@ from typing import Final, cast
 import msgspec
 from nats.errors import ConnectionClosedError
 from nats.errors import Error as NatsError
-from nats.js.api import RawStreamMsg
+from nats.js.api import Header, RawStreamMsg
 from nats.js.client import JetStreamContext
 from nats.js.errors import NotFoundError
+from nats.js.kv import MSG_ROLLUP_SUBJECT
 from nats.js.object_store import ObjectStore
 
 from koordcore.bus.client.connection import BusConnection, NoAnswer, NotConnected
@@ -100,6 +101,19 @@ class _SnapshotStream(JetStreamContext):
     @override
     async def get_last_msg(self, stream_name: str, subject: str, direct: bool | None = False) -> RawStreamMsg:
         return await super().get_last_msg(self.stream, subject, direct)
+
+    @override
+    async def purge_stream(
+        self, name: str, seq: int | None = None, subject: str | None = None, keep: int | None = None
+    ) -> bool:
+        """Replace the messages of a subject by an empty one.
+
+        NATS cannot limit the subjects of a purge, so a service that may purge can delete the snapshots of all. What
+        replaces is a message on the own subject, as every other one.
+        """
+        assert subject is not None, "the object store deletes the pieces of one object"
+        await self.publish(subject, b"", headers={Header.ROLLUP: MSG_ROLLUP_SUBJECT})
+        return True
 
 
 class UnreadableSnapshot(Exception):

@@ -59,7 +59,7 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
         publish += [f"$KV.{names.desired_bucket}.node.*"]
     if manifest.snapshots:
         buckets = names.snapshot_buckets if manifest.streams == "create" else (names.snapshot_bucket_of(manifest.name),)
-        publish += [*(f"$O.{bucket}.>" for bucket in buckets), f"$JS.API.STREAM.PURGE.{names.snapshots}"]
+        publish += [f"$O.{bucket}.>" for bucket in buckets]
     if manifest.snapshots or manifest.checkpoints:
         publish += _object_reads(names)
     if manifest.leads:
