@@ -1,20 +1,32 @@
 """`python -m bench.listed_cluster <nodes> <pods>`: an API server that does nothing but list a large cluster in pages.
 
 Its objects have the size and the parts of real ones (managed fields, environment, volumes, conditions), so that reading
-them costs what it costs in life. Prints its port.
+them costs what it costs in life. Fifty pods each belong to one ReplicaSet and have its labels. With a third argument,
+so many more pods wait for a node. All other kinds are empty, besides two namespaces. A watch stays open and tells
+nothing. A write is answered with its own body and changes nothing. Prints its port.
 """
 
 import asyncio
 import json
+import re
 import sys
 import urllib.parse
-from typing import Any
+from typing import Any, Final
 
 Json = dict[str, Any]
 
+PODS_PER_OWNER: Final = 50
+_NODE: Final = '"nodeName":"node-@W@",'
+_LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
+
+
+def uid_of(number: int) -> str:
+    """The uid of a pod."""
+    return f"00000000-0000-4000-8000-{number:012d}"
+
 
 def pod_text() -> str:
-    """A pod of some kilobytes; `@N@` stands for its number, `@W@` for its node's."""
+    """A pod of some kilobytes; `@N@` stands for its number, `@W@` for its node's, `@G@` for its ReplicaSet's."""
     names = [f"f:{part}" for part in ("image", "imagePullPolicy", "name", "resources", "terminationMessagePath")]
     managed: Json = {"f:spec": {"f:containers": {'k:{"name":"main"}': dict.fromkeys(names, 0)}}}
     environment = [{"name": f"SETTING_{index}", "value": "x" * 24} for index in range(12)]
@@ -34,14 +46,20 @@ def pod_text() -> str:
     document: Json = {
         "metadata": {
             "name": "service-@N@",
-            "namespace": "team-1",
+            "namespace": "team-000000000001",
             "uid": "00000000-0000-4000-8000-@N@",
             "resourceVersion": "@N@",
             "creationTimestamp": "2026-01-01T00:00:00Z",
-            "labels": {"app": "service", "pod-template-hash": "7d9f8", "koordinator.sh/qosClass": "LS"},
+            "labels": {"app": "service-@G@", "pod-template-hash": "7d9f8", "koordinator.sh/qosClass": "LS"},
             "annotations": {"prometheus.io/scrape": "true", "checksum/config": "c" * 64},
             "ownerReferences": [
-                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "service-7d9f8", "uid": "o", "controller": True}
+                {
+                    "apiVersion": "apps/v1",
+                    "kind": "ReplicaSet",
+                    "name": "service-@G@",
+                    "uid": "set-@G@",
+                    "controller": True,
+                }
             ],
             "managedFields": [
                 {"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsV1": managed}
@@ -91,34 +109,75 @@ def node_text() -> str:
     return json.dumps(document, separators=(",", ":"))
 
 
-class Lists:
-    """Pages of both resources, written as they are asked for."""
+def owner_text() -> str:
+    """A ReplicaSet."""
+    labels = {"app": "service-@N@", "pod-template-hash": "7d9f8"}
+    document: Json = {
+        "metadata": {
+            "name": "service-@N@",
+            "namespace": "team-000000000001",
+            "uid": "set-@N@",
+            "resourceVersion": "@N@",
+        },
+        "spec": {"replicas": PODS_PER_OWNER, "selector": {"matchLabels": labels}},
+        "status": {"replicas": PODS_PER_OWNER, "readyReplicas": PODS_PER_OWNER},
+    }
+    return json.dumps(document, separators=(",", ":"))
 
-    def __init__(self, nodes: int, pods: int) -> None:
-        self._nodes = nodes
-        self._of = {"nodes": (nodes, node_text()), "pods": (pods, pod_text())}
+
+def namespace_text() -> str:
+    document: Json = {"metadata": {"name": "team-@N@", "uid": "namespace-@N@", "resourceVersion": "@N@"}}
+    return json.dumps(document, separators=(",", ":"))
+
+
+class Lists:
+    """Pages of all resources, written as they are asked for."""
+
+    def __init__(self, nodes: int, pods: int, waiting: int) -> None:
+        self._nodes, self._bound = nodes, pods
+        self._of = {
+            "nodes": (nodes, node_text()),
+            "pods": (pods + waiting, pod_text()),
+            "replicasets": (pods // PODS_PER_OWNER + 1, owner_text()),
+            "namespaces": (2, namespace_text()),
+        }
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection: one request after the other."""
         try:
             while request := await reader.readuntil(b"\r\n\r\n"):
-                target = request.split(b" ", 2)[1].decode()
-                body = self._page(target)
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n")
+                method, target, *_ = request.decode("latin-1").split(" ", 2)
+                sent = await reader.readexactly(int(found[1])) if (found := _LENGTH.search(request)) else b""
+                path, _, query = target.partition("?")
+                parameters = dict(urllib.parse.parse_qsl(query))
+                if "watch" in parameters:
+                    writer.write(
+                        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+                    )
+                    await reader.read()  # until the client ends the watch
+                    return
+                is_list = method == "GET" and "limit" in parameters
+                status, body = ("200 OK", self._page(path, parameters)) if is_list else ("200 OK", sent)
+                if method == "GET" and not is_list:
+                    status, body = "404 Not Found", b'{"kind":"Status","status":"Failure","code":404}'
+                writer.write(f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n".encode())
                 writer.write(f"content-length: {len(body)}\r\n\r\n".encode())
                 writer.write(body)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
             writer.close()
 
-    def _page(self, target: str) -> bytes:
-        path, _, query = target.partition("?")
-        parameters = dict(urllib.parse.parse_qsl(query))
-        count, text = self._of[path.rsplit("/", 1)[1]]
+    def _page(self, path: str, parameters: dict[str, str]) -> bytes:
+        count, text = self._of.get(path.rsplit("/", 1)[1], (0, ""))
         first, limit = int(parameters.get("continue", "0")), int(parameters["limit"])
         last = min(count, first + limit)
         items = (
-            text.replace("@N@", f"{number:012d}").replace("@W@", f"{number % self._nodes:012d}")
+            (text if number < self._bound else text.replace(_NODE, ""))
+            .replace("@N@", f"{number:012d}")
+            .replace("@W@", f"{number % self._nodes:012d}")
+            .replace("@G@", f"{number // PODS_PER_OWNER:012d}")
             for number in range(first, last)
         )
         following = f',"continue":"{last}"' if last < count else ""
@@ -128,7 +187,8 @@ class Lists:
 
 async def main() -> None:
     """Serves until it is killed."""
-    lists = Lists(int(sys.argv[1]), int(sys.argv[2]))
+    nodes, pods, *waiting = (int(text) for text in sys.argv[1:])
+    lists = Lists(nodes, pods, sum(waiting))
     server = await asyncio.start_server(lists.serve, "127.0.0.1", 0, limit=1 << 20)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()

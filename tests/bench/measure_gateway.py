@@ -79,7 +79,7 @@ async def list_everything(port: int, objects: int) -> None:
     """Lists both resources, keeps every object, prints what it took."""
     with tempfile.TemporaryDirectory() as folder:
         kubeconfig = Path(folder) / "kubeconfig"
-        kubeconfig.write_text(yaml.safe_dump(_kubeconfig(port)), encoding="utf-8")
+        kubeconfig.write_text(yaml.safe_dump(kubeconfig_of(port)), encoding="utf-8")
         api = await connect_api(kubeconfig, qps=0, burst=1)
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)  # as every service runs (koordcore.service.run)
@@ -103,7 +103,8 @@ def _peak_gibibytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
 
 
-def _kubeconfig(port: int) -> dict[str, object]:
+def kubeconfig_of(port: int) -> dict[str, object]:
+    """A kubeconfig for `bench.listed_cluster` on a port."""
     return {
         "apiVersion": "v1",
         "kind": "Config",

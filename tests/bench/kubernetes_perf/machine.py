@@ -108,5 +108,14 @@ def cpu_seconds(pids: Mapping[str, int]) -> dict[str, float]:
 
 def resident_mib(pid: int) -> float:
     """Return the memory of a process in MiB."""
+    return _memory_mib(pid, "VmRSS")
+
+
+def most_resident_mib(pid: int) -> float:
+    """Return the most memory that a process has had so far, in MiB."""
+    return _memory_mib(pid, "VmHWM")
+
+
+def _memory_mib(pid: int, name: str) -> float:
     status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.split("VmRSS:")[1].split()[0]) / 1024
+    return int(status.split(f"{name}:")[1].split()[0]) / 1024

@@ -1,13 +1,15 @@
 """An object that cannot be read is not taken for deleted, and hides no deletion of another one."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
+import msgspec.inspect as shapes
 import pytest
 from koord_manager.domain.gateway.mirror import Seen, mirrored_ref
 from koord_manager.domain.gateway.resources import NODES, PODS, Intake, Mirrored, mirrored_resources
 from koord_manager.shell.gateway.listwatch import Complete
-from koord_manager.shell.gateway.reading import ResourceDecoder
+from koord_manager.shell.gateway.reading import MODELS, ResourceDecoder
 from koordcore.events.envelope import AggregateRef
 
 RESOURCES = mirrored_resources(slo_config=("a", "b"), take_node_metrics=False)
@@ -64,3 +66,32 @@ def test_an_object_without_metadata_is_unreadable(intake: Intake) -> None:
 
     assert change.object is None
     assert change.unreadable is not None
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_typed_objects_have_a_depth_that_their_type_limits(kind: str) -> None:
+    """So their pages are decoded without a check of the depth."""
+
+    def open_fields(shape: shapes.Type, path: str, around: tuple[type, ...]) -> Iterator[str]:
+        match shape:
+            case shapes.StructType(cls=cls, fields=fields):
+                if cls in around:
+                    yield path
+                else:
+                    for each in fields:
+                        yield from open_fields(each.type, f"{path}.{each.name}", (*around, cls))
+            case shapes.UnionType(types=types):
+                for one in types:
+                    yield from open_fields(one, path, around)
+            case (
+                shapes.ListType(item_type=inner)
+                | shapes.VarTupleType(item_type=inner)
+                | shapes.DictType(value_type=inner)
+            ):
+                yield from open_fields(inner, path, around)
+            case shapes.StrType() | shapes.IntType() | shapes.BoolType() | shapes.FloatType() | shapes.NoneType():
+                pass
+            case _:
+                yield f"{path}: {shape}"
+
+    assert list(open_fields(shapes.type_info(MODELS[kind]), kind, ())) == []

@@ -7,7 +7,7 @@ Source:
     https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -23,13 +23,14 @@ from koord_manager.shell.gateway.api import LIST_SECONDS, ApiResponse, Kubernete
 
 T = TypeVar("T")
 
-_MODELS: dict[str, type[Any]] = {
+MODELS: Final[Mapping[str, type[Any]]] = {
     "Pod": Pod,
     "Node": Node,
     "Namespace": Namespace,
     "PriorityClass": PriorityClass,
     "ConfigMap": ConfigMap,
 }
+"""Kind -> its type. No field of these is of any depth, nor of any type."""
 
 
 class ListMeta(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -138,7 +139,11 @@ def _shallow(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
 class ResourceDecoder:
     def __init__(self, resource: Mirrored) -> None:
         self._resource = resource
-        self._model: type[Any] = _MODELS[resource.kind] if resource.intake is Intake.TYPED else dict[str, Any]
+        is_typed = resource.intake is Intake.TYPED
+        self._model: type[Any] = MODELS[resource.kind] if is_typed else dict[str, Any]
+        # The models have no field that nests without end, so nothing deep is built: the check would cost more than the
+        # decoding.
+        self._checked: Callable[[msgspec.json.Decoder[Any], bytes], Any] = _decoded if is_typed else _shallow
         self._page: msgspec.json.Decoder[_Page[Any]] = msgspec.json.Decoder(_Page[self._model])
         self._one: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._model)
 
@@ -149,7 +154,7 @@ class ResourceDecoder:
             codec.DecodeError: The body is not a list.
         """
         try:
-            found = _shallow(self._page, body)
+            found: _Page[Any] = self._checked(self._page, body)
             reduced = [self._reduced(item) for item in found.items or []]
             return Page(reduced, found.metadata.resource_version, found.metadata.continue_, [])
         except codec.DecodeError:
@@ -194,7 +199,7 @@ class ResourceDecoder:
 
     def _read(self, body: bytes) -> Object:
         try:
-            found = _shallow(self._one, body)
+            found = self._checked(self._one, body)
         except msgspec.ValidationError:
             found = codec.convert(without_nulls(_shallow(_ANYTHING, body)), self._model)
         return self._reduced(found)
