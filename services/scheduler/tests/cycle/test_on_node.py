@@ -7,6 +7,7 @@ from koord_scheduler.domain.cluster.record import on_node
 from koord_scheduler.domain.columns.node_columns import NodeColumns
 from koordcore.events.node_ledger import USAGE_PROFILE, pod_on_node
 from koordcore.protocol.objects import Pod
+from msgspec import structs
 from support.scheduler.scheduling import pod
 
 
@@ -32,3 +33,16 @@ def test_remembered_equals_computed(pods: list[Pod]) -> None:
     pod_classes = PodClasses(NodeColumns())
     for one in pods:
         assert on_node(one.metadata.uid, one, pod_classes.read(one).sort) == pod_on_node(one.metadata.uid, one)
+
+
+@given(st.lists(some_pod(), min_size=2, max_size=20))
+def test_pods_on_nodes_share_what_is_equal_and_nothing_else(pods: list[Pod]) -> None:
+    pod_classes = PodClasses(NodeColumns())
+    for number, one in enumerate(pods):
+        one.metadata.name, one.spec.node_name = f"pod-{number}", f"node-{number}"
+        found = pod_classes.read_on_node(one)
+        assert found.pod == one
+        without = structs.replace(one, spec=structs.replace(one.spec, node_name=""))
+        assert found.subject is pod_classes.read(without).subject
+        assert found.pod.spec.containers is found.sort.pod.spec.containers
+        assert found.pod.metadata.labels is found.sort.pod.metadata.labels

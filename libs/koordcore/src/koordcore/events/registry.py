@@ -136,6 +136,7 @@ class Catalogue:
         Raises:
             UnreadableEvent: An event of the control plane cannot be decoded. The fold has to stop before it.
         """
+        stored = stored.with_parsed_headers()
         if why_no_fact(stored):
             return None
         if stored.ref.kind not in WRITTEN_BY_NODES:

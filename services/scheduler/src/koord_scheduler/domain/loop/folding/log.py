@@ -157,6 +157,7 @@ def _fold(state: SchedulerState, stored: StoredEvent) -> None:
         return
     if _is_known(state, stored) or state.log.own.is_early(stored):
         return
+    stored = stored.with_parsed_headers()  # not those of own appends, whose placements are most of the events
     overtaken = state.log.own.overtaken(stored.ref)
     if overtaken is not None:
         _fold(state, overtaken)

@@ -62,7 +62,8 @@ def describe(state: SchedulerState, pod: PodRecord, spec: Pod, now: float) -> No
     invalid, its record gets no class, and it is not scheduled. `now`: Unix seconds at which a new pod counts as known.
     """
     try:
-        pod.subject, spec, pod.sort = state.cluster.pod_classes.read(spec)
+        classes = state.cluster.pod_classes
+        pod.subject, spec, pod.sort = classes.read_on_node(spec) if spec.spec.node_name else classes.read(spec)
     except InvalidInput:
         # Admission lets no such pod through; one that came by another way is not placed and harms nobody.
         pod.subject = pod.sort = None
