@@ -1,5 +1,9 @@
-"""One real cluster with Koordstream for all tests of the suite: `make test-cluster`."""
+"""One real cluster with Koordstream for all tests of the suite: `make test-cluster`.
 
+With KOORD_KEPT_CLUSTER=1 it is the one of `make cluster`, which stays: for one file at a time while it is written.
+"""
+
+import os
 import shutil
 from collections.abc import Generator
 from pathlib import Path
@@ -11,6 +15,7 @@ from support.compose import ROOT, missing_programs
 
 OWN_FOLDER = ROOT / "var" / "cluster-test"
 KEPT_LOGS = ROOT / "var" / "cluster-logs"
+KEPT_CLUSTER = "KOORD_KEPT_CLUSTER"
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +24,10 @@ def cluster() -> Generator[Cluster]:
     reason = unusable() or missing_programs()
     if reason:
         pytest.skip(reason)
+    if os.environ.get(KEPT_CLUSTER):
+        assert Cluster(FOLDER).machine.is_running, f"{KEPT_CLUSTER}: make cluster"
+        yield Cluster(FOLDER)
+        return
     assert not Cluster(FOLDER).machine.is_running, "the machine has one cluster at a time: make cluster-down"
     cluster = Cluster(OWN_FOLDER)
     cluster.down()

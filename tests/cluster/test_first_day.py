@@ -74,4 +74,11 @@ def test_pods_start_with_the_values_of_their_class(cluster: Cluster, someone: Op
     # The pod that shares CPUs left the exclusive one.
     other = {"0": "1", "1": "0"}[cpu]
     until_blocking(lambda: kernel_values(cluster, "web")["cpus"] == other, "web is on the other CPU")
+    # A pod that starts now never sees the exclusive one.
+    cluster.plane.apply(workload("shared", "LS", {"cpu": "50m", "memory": "32Mi"}, {"cpu": "200m", "memory": "64Mi"}))
+    wait_running(cluster, "shared")
+    first = first_line(cluster, "shared")
+    values = {"cpus": other, "allowed": other, "quota": "20000", "shares": "51", "memory": str(64 * MIB)}
+    assert {value: first[value] for value in values} == values
+    cluster.plane.kubectl("delete", "pod", "shared", "--now")
     assert f"given CPUs {cpu}" in someone.koord("explain", "pod", "pinned")

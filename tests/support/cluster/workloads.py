@@ -68,27 +68,49 @@ def wait_running(cluster: Cluster, *names: str) -> None:
         )
 
 
-def first_line(cluster: Cluster, name: str) -> dict[str, str]:
+def first_line(cluster: Cluster, name: str, container: str = "main") -> dict[str, str]:
     """Name -> value in the first line that a pod's container printed."""
-    line = until_blocking(lambda: cluster.plane.ask("logs", name).out, f"the first line of {name}", every=0.2)
+    words = ("logs", name, "-c", container)
+    line = until_blocking(lambda: cluster.plane.ask(*words).out, f"the first line of {name} {container}", every=0.2)
     return dict(re.findall(r"(\w+)=(\S*)", line.splitlines()[0]))
+
+
+def pod_directory(found: Json) -> str:
+    """Directory of a pod's cgroup below the roots of the hierarchies."""
+    return LAYOUT.pod_directory(KubeQos(found["status"]["qosClass"]), found["metadata"]["uid"])
+
+
+def container_of(status: Mapping[str, Any]) -> str:
+    """Name of the cgroup of a container, from its status."""
+    return str(status["containerID"]).rpartition("/")[2]
+
+
+def kernel_file(cluster: Cluster, directory: str, path: str) -> Path:
+    """A file of a cgroup, such as `cpu/cpu.shares`."""
+    hierarchy, _, file = path.partition("/")
+    return cluster.machine.cgroup_file(hierarchy, f"{directory}/{file}")
+
+
+def kernel_value(cluster: Cluster, directory: str, path: str) -> str:
+    """The value in a file of a cgroup, such as `cpu/cpu.shares`."""
+    return kernel_file(cluster, directory, path).read_text().strip()
 
 
 def container_files(cluster: Cluster, name: str) -> dict[str, Path]:
     """Name -> file of the kernel, of a pod's running container."""
     found = pod(cluster, name)
-    directory = LAYOUT.pod_directory(KubeQos(found["status"]["qosClass"]), found["metadata"]["uid"])
-    container = found["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
-    files: dict[str, Path] = {}
-    for value, path in FILES.items():
-        hierarchy, _, file = path.partition("/")
-        files[value] = cluster.machine.cgroup_file(hierarchy, f"{directory}/{container}/{file}")
-    return files
+    directory = f"{pod_directory(found)}/{container_of(found['status']['containerStatuses'][0])}"
+    return {value: kernel_file(cluster, directory, path) for value, path in FILES.items()}
 
 
 def kernel_values(cluster: Cluster, name: str) -> dict[str, str]:
     """Name -> value in the kernel's files of a pod's running container."""
     return {value: file.read_text().strip() for value, file in container_files(cluster, name).items()}
+
+
+def shared_cpu(cluster: Cluster) -> str:
+    """The CPU of the pods that own none, on a node of two CPUs on which the pod `pinned` owns the other one."""
+    return {"0": "1", "1": "0"}[kernel_values(cluster, "pinned")["cpus"]]
 
 
 @contextmanager
