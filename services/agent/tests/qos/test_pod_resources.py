@@ -39,6 +39,9 @@ class _Files(HostReadings):
     def quota_us(self, directory: str) -> int | None:
         return self.quotas.get(directory.rpartition("/")[2], self._quota_us)
 
+    def tree(self, directory: str) -> tuple[str, ...]:
+        return (directory, f"{directory}/sandbox", f"{directory}/main")
+
     def read(self, file: CgroupFile) -> str | None:
         return "0\n" if file.resource == BURST else super().read(file)
 
@@ -93,6 +96,32 @@ def test_quota_of_the_class_leaves_the_quotas_of_its_pods_unlimited() -> None:
     slo = {"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota"}}
     found = proposed(PodResourcesStrategy(batch=True, normalization=False), look(BATCH, slo=slo))
     assert {value for key, value in found.items() if key.endswith("quota_us")} == {"-1"}
+
+
+def test_quotas_of_unknown_containers_are_lifted_while_the_quota_of_the_class_limits_them() -> None:
+    slo = {"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota"}}
+    amounts = {BATCH_CPU: 300, BATCH_MEMORY: 64 << 20}
+    entry = PodOnNode(
+        uid="be",
+        namespace="d",
+        name="be",
+        requests=amounts,
+        limits=amounts,
+        qos="BE",
+        kube_qos="BestEffort",
+        priority_class="koord-batch",
+    )
+    seen, strategy = agent_pod_of_ledger(entry), PodResourcesStrategy(batch=True, normalization=False)
+    files = _Files(30_000, sandbox=-1)
+    of_pod, main = (f"besteffort/podbe{below}/cpu.cfs_quota_us" for below in ("", "/main"))
+    assert proposed(strategy, look(seen), files) == {}
+    assert proposed(strategy, look(seen, slo=slo), files) == {of_pod: "-1", main: "-1"}
+    lifted = _Files(-1)
+    assert proposed(strategy, look(seen, slo=slo, now_ms=RENEW_AFTER_MS), lifted) == {}
+    assert proposed(strategy, look(seen, now_ms=RENEW_AFTER_MS + 1), lifted) == {of_pod: "30000", main: "30000"}
+    assert proposed(strategy, look(seen, now_ms=2 * RENEW_AFTER_MS + 1), files) == {}
+    # A quota that somebody else lifts later is not ours.
+    assert proposed(strategy, look(seen, now_ms=3 * RENEW_AFTER_MS + 1), lifted) == {}
 
 
 def test_ratio_scales_quotas_and_its_removal_restores_them() -> None:

@@ -35,7 +35,7 @@ from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
 from koord_agent.domain.strategies.be_cpuset import cannot_shrink
 from koord_agent.domain.strategies.cpuset import ResourceStatus, status_of_pod
 from koord_agent.domain.strategies.own_quotas import OwnQuotas
-from koord_agent.domain.strategies.strategy import RESOURCE_THRESHOLD, CycleState, Needs, Proposal
+from koord_agent.domain.strategies.strategy import RESOURCE_THRESHOLD, CycleState, Needs, Proposal, Readings
 
 BATCH_PLUGIN = "BatchResource"
 NORMALIZATION_PLUGIN = "CPUNormalization"
@@ -232,6 +232,8 @@ class PodResourcesStrategy:
     _restore_until_ms: int | None = None
     _at_ms: int = 0
     _own: OwnQuotas = field(default_factory=OwnQuotas)
+    _lifted: dict[str, int] = field(default_factory=dict[str, int])
+    """Directory of a best-effort pod whose containers are unknown, or below it -> the quota that was lifted there."""
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
         """No plans while the inputs are unchanged and less than 10 s have passed since the last plans."""
@@ -246,12 +248,17 @@ class PodResourcesStrategy:
             if pod.uid in look.frozen:
                 continue
             if pod.qos_label == QosClass.BE:
-                wanted.extend(self._batch_values(look, pod, is_suppressed_by_quota=by_quota) if self.batch else ())
+                wanted.extend(self._batch_values(look, pod, state.readings, by_quota=by_quota) if self.batch else ())
             else:
                 wanted.extend(self._scaled_quotas(look, pod, state.readings.quota_us))
         if look.has_all_pods:
             there = {look.pod_directory(pod) for pod in look.pods}
             self._own.end_cycle(lambda directory: directory in there or posixpath.dirname(directory) in there)
+            self._lifted = {
+                directory: quota
+                for directory, quota in self._lifted.items()
+                if any(directory == of_pod or directory.startswith(f"{of_pod}/") for of_pod in there)
+            }
         plans = [
             Plan(
                 plugin=plugin,
@@ -286,17 +293,36 @@ class PodResourcesStrategy:
             self._ratio = self._restore_until_ms = None
         return ()
 
-    def _batch_values(self, look: NodeLook, pod: AgentPod, *, is_suppressed_by_quota: bool) -> Iterator[_Value]:
+    def _batch_values(self, look: NodeLook, pod: AgentPod, readings: Readings, *, by_quota: bool) -> Iterator[_Value]:
         batch = batch_pod(pod, pod.annotations)
         if batch is None:
+            if not pod.containers:
+                yield from self._quotas_of_hooks(look.pod_directory(pod), readings, by_quota=by_quota)
             return
         listed = [(look.pod_directory(pod), batch.of_pod)]
         for container, directory in look.created_containers(pod):
             if container.name in batch.containers:
                 listed.append((directory, batch.containers[container.name]))
         for directory, of_batch in listed:
-            values = batch_values(of_batch, ratio=self._ratio, is_suppressed_by_quota=is_suppressed_by_quota)
+            values = batch_values(of_batch, ratio=self._ratio, is_suppressed_by_quota=by_quota)
             yield from _values(directory, values)
+
+    def _quotas_of_hooks(self, of_pod: str, readings: Readings, *, by_quota: bool) -> Iterator[_Value]:
+        """Quotas that hooks set in a pod whose containers are unknown (no kubelet).
+
+        While the quota of the class limits it, they are unlimited: on cgroup v1, the kernel refuses to lower the class
+        below any cgroup in it. Afterwards, what was lifted is put back.
+        """
+        for directory in readings.tree(of_pod):
+            present = readings.quota_us(directory)
+            if by_quota and present not in (None, UNLIMITED):
+                self._lifted[directory] = present
+                yield BATCH_PLUGIN, CgroupFile(directory, QUOTA), UNLIMITED
+            elif not by_quota and directory in self._lifted:
+                if present == UNLIMITED:
+                    yield BATCH_PLUGIN, CgroupFile(directory, QUOTA), self._lifted[directory]
+                else:  # in place again, or another writer's
+                    del self._lifted[directory]
 
     def _scaled_quotas(
         self, look: NodeLook, pod: AgentPod, read_quota: Callable[[str], int | None]
