@@ -206,6 +206,16 @@ def test_every_open_port_has_tls() -> None:
     assert {port["name"] for port in pods["nats"]["containers"][0]["ports"]} == {"client", "route"}
 
 
+def test_koord_reaches_the_objects_of_the_manager_by_the_port_that_the_guide_forwards() -> None:
+    """The ports of Koordinator have metrics and health only. The own port is open on the pod's loopback."""
+    (arguments,) = (item["spec"]["template"]["spec"]["containers"][0]["args"] for item in documents("manager.yaml"))
+    assert "--http-port=8081" in arguments
+    assert not any(each.startswith("--http-host") for each in arguments)
+    for page in ("try-a-cluster.md", "zh/try-a-cluster.md"):
+        text = (ROOT / "docs" / "guide" / page).read_text(encoding="utf-8")
+        assert "port-forward deployment/koord-manager 8081 " in text
+
+
 def test_what_serves_with_the_certificate_of_agents_answers_public_routes_only() -> None:
     """Without an access file, a server that is open to others answers no other route (`test_gate`)."""
     pods = workloads()

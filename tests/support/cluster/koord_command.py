@@ -18,7 +18,7 @@ from support.until import until_blocking
 SERVERS: Final = {
     "KOORD_NATS": ("tls", "service/nats", 4222),
     "KOORD_PROJECTOR": ("https", "service/koord-projector", 8080),
-    "KOORD_MANAGER": ("https", "deployment/koord-manager", 8080),
+    "KOORD_MANAGER": ("https", "deployment/koord-manager", 8081),
 }
 """Variable -> scheme, what is forwarded, and its port."""
 
