@@ -4,7 +4,7 @@ Source: scheduler-core spec, 5.4 and 5.5.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from koordcore.protocol.objects import LabelSelectorRequirement, NodeSelectorTerm, Taint, Toleration
@@ -88,15 +88,44 @@ def is_tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
     return any(tolerates(toleration, taint) for toleration in tolerations)
 
 
+class TolerationIndex:
+    """The tolerations of one pod, found by key, value and effect, for pods with many tolerations and many taints.
+
+    An API server limits neither. Looking at each toleration for each taint of each node would stop the scheduler.
+    """
+
+    def __init__(self, tolerations: Iterable[Toleration]) -> None:
+        self._exists: set[tuple[str, str]] = set()  # Key and effect
+        self._equal: set[tuple[str, str, str]] = set()  # Key, effect and value
+        for each in tolerations:
+            if each.operator == "Exists":
+                self._exists.add((each.key, each.effect))
+            elif each.operator in ("", "Equal"):
+                self._equal.add((each.key, each.effect, each.value))
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Return what `is_tolerated` returns."""
+        for key in ("", taint.key):
+            for effect in ("", taint.effect):
+                if (key, effect) in self._exists or (key, effect, taint.value) in self._equal:
+                    return True
+        return False
+
+    def first_untolerated(self, taints: Sequence[Taint]) -> int | None:
+        """Return the index of the first NoSchedule or NoExecute taint that is not tolerated; None if there is none."""
+        for index, taint in enumerate(taints):
+            if taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not self.tolerates(taint):
+                return index
+        return None
+
+    def intolerable_preferences(self, taints: Sequence[Taint]) -> int:
+        """Return the number of PreferNoSchedule taints that no toleration matches."""
+        return sum(1 for taint in taints if taint.effect == PREFER_NO_SCHEDULE and not self.tolerates(taint))
+
+
 def first_untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int | None:
     """Return the index of the first NoSchedule or NoExecute taint that is not tolerated, or None if there is none."""
     for index, taint in enumerate(taints):
         if taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not is_tolerated(taint, tolerations):
             return index
     return None
-
-
-def intolerable_preferences(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int:
-    """Return the number of PreferNoSchedule taints that no toleration with effect "" or PreferNoSchedule matches."""
-    soft = [toleration for toleration in tolerations if toleration.effect in ("", PREFER_NO_SCHEDULE)]
-    return sum(1 for taint in taints if taint.effect == PREFER_NO_SCHEDULE and not is_tolerated(taint, soft))

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 from koordcore.protocol.objects import Taint
-from koordcore.protocol.placement import first_untolerated, intolerable_preferences, is_tolerated
+from koordcore.protocol.placement import TolerationIndex, is_tolerated
 
 from koord_scheduler.domain.cluster.equivalence_classes import PodClass
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
@@ -36,8 +36,9 @@ class TaintToleration:
         """
         sets = nodes.taint_set[rows].astype(np.intp)
         codes = np.zeros(len(nodes.taint_sets.sets), np.int64)
+        tolerations = TolerationIndex(pod.tolerations)
         for set_id in set(row_list(sets)):
-            index = first_untolerated(nodes.taint_sets.sets[set_id], pod.tolerations)
+            index = tolerations.first_untolerated(nodes.taint_sets.sets[set_id])
             if index is not None:
                 codes[set_id] = (set_id << _TAINT_BITS) | index
         return codes[sets] if codes.any() else None
@@ -53,14 +54,16 @@ class TaintToleration:
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         sets = nodes.taint_set[rows].astype(np.intp)
         counts = np.zeros(len(nodes.taint_sets.sets), np.int64)
+        tolerations = TolerationIndex(pod.tolerations)
         for set_id in set(row_list(sets)):
-            counts[set_id] = intolerable_preferences(nodes.taint_sets.sets[set_id], pod.tolerations)
+            counts[set_id] = tolerations.intolerable_preferences(nodes.taint_sets.sets[set_id])
         return counts[sets] if counts.any() else None
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
+        tolerations = TolerationIndex(pod.tolerations)
 
         def score(row: int) -> int:
-            return intolerable_preferences(nodes.taint_sets.sets[nodes.taint_set.item(row)], pod.tolerations)
+            return tolerations.intolerable_preferences(nodes.taint_sets.sets[nodes.taint_set.item(row)])
 
         return score
 
