@@ -12,8 +12,11 @@ import msgspec
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent
+from koordcore.events.objects import PodSpecAdded, PodSpecChanged
+from koordcore.state.aggregates import PodSpecState
 from koordcore.state.fold import AggregateState
 from koordcore.state.registry import EVOLVE, STATE_TYPES
+from koordcore.state.shared_parts import SharedParts
 from koordcore.values import codec
 from koordcore.values.codec import mapping_pieces, object_pieces, schema_digest
 
@@ -81,6 +84,7 @@ class ClusterState:
         self._digests: dict[AggregateRef, int] = {}
         self._dirty: set[AggregateRef] = set()
         self._sum = 0
+        self._shared = SharedParts()
 
     def apply(self, stored: StoredEvent) -> Event | None:
         """Apply one event to the state of its aggregate.
@@ -96,6 +100,8 @@ class ClusterState:
         if stored.seq <= self.position:
             return None
         event = CATALOGUE.read(stored)
+        if isinstance(event, PodSpecAdded | PodSpecChanged):
+            event = msgspec.structs.replace(event, object=self._shared.pod(event.object))
         if event is not None:
             ref = stored.ref
             of_kind = self._states[ref.kind]
@@ -193,9 +199,14 @@ class ClusterState:
         state.position = body.position
         for kind, aggregates in body.aggregates.items():
             decoder = msgspec.json.Decoder(STATE_TYPES[kind])
-            state._states[kind] = {id_: decoder.decode(raw) for id_, raw in aggregates.items()}
+            state._states[kind] = {id_: state._sharing(decoder.decode(raw)) for id_, raw in aggregates.items()}
             state._dirty.update(AggregateRef(kind, id_) for id_ in aggregates)
         return state
+
+    def _sharing(self, state: AggregateState) -> AggregateState:
+        if not isinstance(state, PodSpecState):
+            return state
+        return msgspec.structs.replace(state, object=self._shared.pod(state.object))
 
 
 _KIND_OF: dict[type[AggregateState], str] = {model: kind for kind, model in STATE_TYPES.items()}
