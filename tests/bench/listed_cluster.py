@@ -180,7 +180,7 @@ class Lists:
             .replace("@G@", f"{number // PODS_PER_OWNER:012d}")
             for number in range(first, last)
         )
-        following = f',"continue":"{last}"' if last < count else ""
+        following = f',"continue":"{last}","remainingItemCount":{count - last}' if last < count else ""
         meta = f'{{"resourceVersion":"1"{following}}}'
         return f'{{"kind":"List","apiVersion":"v1","metadata":{meta},"items":[{",".join(items)}]}}'.encode()
 

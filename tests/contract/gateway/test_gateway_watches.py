@@ -1,15 +1,19 @@
 """Lists and watches that expire, break off, fall silent or are refused: the mirror stays true."""
 
 import asyncio
+import json
+import re
 from pathlib import Path
 
 import pytest
-from koord_manager.domain.gateway.resources import NODES
+from koord_manager.domain.gateway.resources import NODES, PODS
 from koord_manager.shell.gateway.api import connect_api
 from koord_manager.shell.gateway.listwatch import ListWatch, Sighting
+from koord_manager.shell.gateway.reading import ResourceDecoder
 from koordcore.retry import Backoff
 from koordcore.service.telemetry.logging import logger
 from koordcore.state.aggregates import PodSpecState
+from structlog.testing import capture_logs
 from support.kubernetes.apiserver import ApiServer
 from support.kubernetes.faults import Fault
 from support.kubernetes.gateway_world import facts_of, gateway_settings, gateway_world, node, pod
@@ -192,3 +196,35 @@ async def test_first_list_tells_the_pods_on_nodes_before_those_that_wait_for_one
         unbound = [specs[uid].added_seq for uid in uids if not specs[uid].object.spec.node_name]
         assert len(on_nodes) == len(unbound) == 20
         assert max(on_nodes) < min(unbound)
+
+
+async def test_a_first_import_says_how_far_it_is(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path, begin=False) as world:
+        for number in range(3):
+            await world.server.apply(pod(f"pod-{number}", nodeName="node-1"))
+        await world.server.apply(node("node-1"))
+        fault = world.server.faults.add(Fault("GET", "/apis/apps/v1/replicasets", 503, times=1_000_000))
+        with capture_logs() as lines:
+            await world.begin()
+            await world.until(lambda: len(world.view.state.of_kind(PodSpecState)) == 3)
+            await world.until(lambda: any(line["event"] == "gateway_lists" for line in lines))
+            assert world.gateway.importing is not None
+            assert re.fullmatch(
+                r"(\d+) of \1 objects of the API server are imported, not listed yet: replicasets",
+                world.gateway.importing,
+            )
+            fault.times = 0
+            await world.until(lambda: world.gateway.is_idle)
+            assert world.gateway.importing is None
+        await world.stop()
+
+        fault.times = 1_000_000
+        await world.begin()
+        await world.until(lambda: world.gateway.queue is not None)
+        assert world.gateway.importing is None, "the log has nodes and pods: decisions go on"
+
+
+def test_a_page_says_how_many_objects_follow() -> None:
+    decoder = ResourceDecoder(PODS)
+    for meta, expected in (({"remainingItemCount": 7}, 7), ({}, 0), ({"remainingItemCount": None}, 0)):
+        assert decoder.page(json.dumps({"metadata": meta, "items": []}).encode()).remaining == expected

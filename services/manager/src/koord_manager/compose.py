@@ -145,6 +145,7 @@ def assemble(
         explanations=bus.explanations,
         standalone=api is None,
         metrics=metrics,
+        is_importing=lambda: any(gateway.importing is not None for gateway in gateways),
     )
     controllers = Controllers(
         enabled=enabled_of(CONTROLLERS, settings.controllers),
@@ -273,7 +274,9 @@ def assemble(
         await gateway.run()
 
     shell.health.add_readiness("epoch", lambda: gateway.outdated)
-    shell.health.add_readiness("mirror", lambda: None if is_mirrored(view) else "nothing has been mirrored yet")
+    shell.health.add_readiness(
+        "mirror", lambda: gateway.importing or (None if is_mirrored(view) else "nothing has been mirrored yet")
+    )
     shell.service.add(Component(name="gateway", run=mirror))
     shell.service.add(Component(name="documents", run=lambda: refuse_documents(intake), stop=intake.close))
     return added

@@ -70,7 +70,7 @@ async def run_cycles(context: ManagerContext, controllers: Controllers) -> None:
         drop_keys_of_gateway(context)
         if context.leadership.term is None:
             drop_ended_keys(context.view.queue, context.view.state, context.view.pods_of_workload)
-        if await reason_not_to_decide(context) is None:
+        if not context.is_importing() and await reason_not_to_decide(context) is None:
             summary = await run_cycle(context, controllers)
             if summary:
                 context.logger.info("cycle", changes=summary)

@@ -358,6 +358,26 @@ async def test_with_an_api_server_a_standby_drops_the_keys_of_work_that_the_gate
     assert queue.depth(OVERCOMMIT) == 1, "the next leader does that"
 
 
+async def test_no_node_is_decided_before_the_first_import_has_ended() -> None:
+    manager, importing = Manager(MemoryLog()), [True]
+    async with running(manager):
+        manager.view.queue.add(OVERCOMMIT, "n_1")
+        looks = 0
+
+        def is_importing() -> bool:
+            nonlocal looks
+            looks += 1
+            return importing[0]
+
+        context = manager.context._replace(is_importing=is_importing, control_seconds=0.0)
+        cycles = asyncio.create_task(run_cycles(context, manager.policies))
+        await until(lambda: looks > 3)
+        assert manager.view.queue.depth(OVERCOMMIT) == 1
+        importing[0] = False
+        await until(lambda: manager.view.queue.depth(OVERCOMMIT) == 0)
+        cycles.cancel()
+
+
 async def test_a_standby_keeps_no_keys_of_ended_objects() -> None:
     log = MemoryLog()
     manager = Manager(log, leads=False)

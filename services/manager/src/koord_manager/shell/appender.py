@@ -8,15 +8,19 @@ Source:
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
+from koordcore.ending import end_tasks
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import Draft, NewEvent, Origin
 from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, EventLog, Misconfigured, TooLarge, Unsendable
 
 MAX_BATCH = 200
 """Events per atomic batch; the server allows 1000, smaller batches conflict less and answer sooner."""
+BATCHES_AT_ONCE: Final = 4
+"""Batches of one call that wait for the log at the same time. They are sent in order over one connection."""
 WORTH_A_BATCH = 32
 """Number of independent facts from which on a batch costs the log server less than one message for each."""
 
@@ -75,6 +79,24 @@ async def append_decisions(log: EventLog, decisions: Sequence[Decision]) -> list
     outcomes: list[AppendOutcome] = [Appended(0, ())] * len(decisions)
     if len(decisions) < WORTH_A_BATCH and all(len(decision.drafts) == 1 for decision in decisions):
         return await _append_one_by_one(log, decisions)
+    under_way: deque[asyncio.Task[None]] = deque()
+    try:
+        for batch in _batches(decisions):
+            if len(under_way) == BATCHES_AT_ONCE:
+                await under_way.popleft()
+            under_way.append(asyncio.create_task(_append(log, batch, outcomes)))
+        while under_way:
+            await under_way.popleft()
+    except asyncio.CancelledError:
+        await end_tasks(*under_way)
+        raise
+    finally:
+        await asyncio.gather(*under_way, return_exceptions=True)
+    return outcomes
+
+
+def _batches(decisions: Sequence[Decision]) -> Iterator[list[tuple[int, list[NewEvent]]]]:
+    """Yield the sealed facts of all decisions that have some, with the index of their decision, in parts of a batch."""
     batch: list[tuple[int, list[NewEvent]]] = []
     size = 0
     for index, decision in enumerate(decisions):
@@ -82,13 +104,12 @@ async def append_decisions(log: EventLog, decisions: Sequence[Decision]) -> list
             continue
         events = CATALOGUE.seal(decision.drafts, decision.origin)
         if batch and size + len(events) > MAX_BATCH:
-            await _append(log, batch, outcomes)
+            yield batch
             batch, size = [], 0
         batch.append((index, events))
         size += len(events)
     if batch:
-        await _append(log, batch, outcomes)
-    return outcomes
+        yield batch
 
 
 async def _append_one_by_one(log: EventLog, decisions: Sequence[Decision]) -> list[AppendOutcome]:

@@ -51,6 +51,8 @@ class ManagerContext(NamedTuple):
     metrics: ControllerMetrics | None = None  # Metrics of the controllers, or None if nothing is counted
     # Whether there is no API server, so that the manager itself handles workloads and evictions.
     standalone: bool = True
+    # Whether the first objects of an API server are entering an empty log, so that decisions wait for the rest of them.
+    is_importing: Callable[[], bool] = lambda: False
 
 
 async def reason_not_to_decide(context: ManagerContext) -> str | None:

@@ -34,6 +34,14 @@ from koordcore.protocol.objects import (
     object_from_json,
 )
 from koordcore.protocol.pod_resources import pod_requests, pod_requests_non_zero, resize_of
+from koordcore.state.aggregates import (
+    ConfigState,
+    CustomObjectState,
+    NamespaceState,
+    NodeSpecState,
+    PodSpecState,
+    PriorityClassState,
+)
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
@@ -98,6 +106,9 @@ _KEPT_METADATA = (
     "annotations",
     "ownerReferences",
 )
+
+
+_MIRRORED: Final = (PodSpecState, NodeSpecState, NamespaceState, PriorityClassState, ConfigState, CustomObjectState)
 
 
 class Seen(NamedTuple):
@@ -220,7 +231,8 @@ def next_draft(view: ManagerView, seen: Seen) -> Draft | None:
 
     One call returns one fact. An object may need two, so call again after the fact is folded, until None comes back.
     """
-    found, ref, last = seen.object, seen.ref, view.state.last_seq(seen.ref)
+    found, ref = seen.object, seen.ref
+    last = view.state.last_seq(ref)
     if isinstance(found, ConfigMap) and not seen.gone:
         return _config(view, seen, found)
     old = object_of(view.state.get(ref))
@@ -236,6 +248,22 @@ def next_draft(view: ManagerView, seen: Seen) -> Draft | None:
             return None
         bound = observed_binding(view, ref.id, old, found)
     return Draft(ref, bound or _observed(found, is_new=False), last)
+
+
+_WHOLE: Final = (
+    objects.PodSpecAdded,
+    objects.PodSpecChanged,
+    objects.NodeSpecAdded,
+    objects.NodeSpecChanged,
+    objects.NamespaceObserved,
+    objects.PriorityClassObserved,
+    CustomObjectObserved,
+)
+
+
+def is_whole(event: Event) -> bool:
+    """Return whether a fact has the whole observed object, so that `next_draft` returns None once it is folded."""
+    return isinstance(event, _WHOLE)
 
 
 def _deleted(seen: Seen) -> Event:
@@ -335,3 +363,8 @@ def known_of(view: ManagerView, resource: Mirrored) -> dict[AggregateRef, Object
         if not isinstance(found, Workload)
         and (not isinstance(found, Pod) or resource.namespace in ("", found.metadata.namespace))
     }
+
+
+def mirrored_count(view: ManagerView) -> int:
+    """Return the number of objects in the log that may be those of an API server."""
+    return sum(len(view.state.of_kind(kind)) for kind in _MIRRORED)

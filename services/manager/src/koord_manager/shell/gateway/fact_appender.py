@@ -16,9 +16,8 @@ Source:
 """
 
 import asyncio
-import contextlib
 import hashlib
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from koordcore.bus.client.connection import NoAnswer, NotConnected
@@ -149,7 +148,8 @@ class FactAppender:
     async def _send(self, drafts: Sequence[Draft]) -> list[AppendOutcome]:
         """Append facts of different aggregates, and wait until the stored ones are folded."""
         drafts = [self._expecting(draft) for draft in drafts]
-        decisions = [Decision([draft], self._origin(draft)) for draft in drafts]
+        now = rfc3339(self.clock.now())
+        decisions = [Decision([draft], self._origin(draft, now)) for draft in drafts]
         outcomes = await append_decisions(self._log, decisions)
         reached = 0
         reasons: dict[AggregateRef, str] = {}
@@ -199,20 +199,19 @@ class FactAppender:
             raise NotLeading
         return term
 
-    def _origin(self, draft: Draft) -> Origin:
+    def _origin(self, draft: Draft, now: str) -> Origin:
         term, position = self.require_term(), self.view.state.position
         digest = hashlib.blake2b(codec.encode(draft.event), digest_size=8).hexdigest()
-        with self._tracer.span(f"gateway.{type(draft.event).__name__}") as span:
-            traceparent = span.context.traceparent
+        trace = self._tracer.emit(f"gateway.{type(draft.event).__name__}", None)
         return Origin(
             # With the position: an object that returns may lead to an equal fact, which is another one.
             causation_id=f"gateway/{draft.ref}/{draft.expected_last}/{position}/{digest}",
             correlation_id=draft.ref.id,
             actor=self._actor,
             epoch=term.epoch,
-            occurred_at=rfc3339(self.clock.now()),
+            occurred_at=now,
             based_on=position,
-            traceparent=traceparent,
+            traceparent=trace.traceparent,
         )
 
 
@@ -230,18 +229,35 @@ class ErrorBoundary:
         self._logger = logger
         self._failed = failed
 
-    @contextlib.contextmanager
-    def __call__(self, about: object) -> Generator[None]:
-        try:
-            yield
-        except NotLeading:
-            raise
-        except Exception as error:
-            self._failed(self._part)
-            self._logger.error(
-                "gateway_object_failed",
-                part=self._part,
-                object=str(about),
-                error=f"{type(error).__name__}: {error}",
-                exc_info=error,
-            )
+    def __call__(self, about: object) -> "_Guard":
+        return _Guard(self, about)
+
+    def caught(self, error: Exception, about: object) -> None:
+        """Log and count an error."""
+        self._failed(self._part)
+        self._logger.error(
+            "gateway_object_failed",
+            part=self._part,
+            object=str(about),
+            error=f"{type(error).__name__}: {error}",
+            exc_info=error,
+        )
+
+
+class _Guard:
+    """One use of an error boundary. A class, because a list of a large cluster enters some 600,000 of them."""
+
+    __slots__ = ("_about", "_boundary")
+
+    def __init__(self, boundary: ErrorBoundary, about: object) -> None:
+        self._boundary = boundary
+        self._about = about
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, Exception) or isinstance(error, NotLeading):
+            return False
+        self._boundary.caught(error, self._about)
+        return True

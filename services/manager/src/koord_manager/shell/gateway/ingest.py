@@ -14,9 +14,9 @@ from typing import Any, cast
 
 from koordcore.events.envelope import AggregateRef, Draft, name_token
 from koordcore.events.observation import NodeUsageReported
-from koordcore.ports.eventlog import Appended
+from koordcore.ports.eventlog import Appended, AppendOutcome
 
-from koord_manager.domain.gateway.mirror import Seen, known_of, name_of, next_draft
+from koord_manager.domain.gateway.mirror import Seen, is_whole, known_of, name_of, next_draft
 from koord_manager.domain.gateway.node_metric import report_of
 from koord_manager.domain.gateway.objects.node_objects import Known
 from koord_manager.domain.gateway.resources import Intake
@@ -127,11 +127,17 @@ class Ingest:
                     del waiting[ref]
                 else:
                     drafts.append(draft)
-            for draft in await self._append(drafts):
-                del waiting[draft.ref]
+            for draft, outcome in zip(drafts, await self._append(drafts), strict=True):
+                sightings = waiting[draft.ref]
+                if outcome is None:
+                    sightings.clear()
+                elif isinstance(outcome, Appended) and is_whole(draft.event):
+                    sightings.popleft()
+                if not sightings:
+                    del waiting[draft.ref]
 
-    async def _append(self, drafts: list[Draft]) -> list[Draft]:
-        """Append drafts, and return those that can never be stored.
+    async def _append(self, drafts: list[Draft]) -> list[AppendOutcome | None]:
+        """Append drafts, and return their outcomes; None for one that can never be stored.
 
         Raises:
             NotLeading: The term is over.
@@ -147,12 +153,12 @@ class Ingest:
             if is_misconfigured(error):
                 raise
             if len(drafts) > 1:
-                return [left_out for draft in drafts for left_out in await self._append([draft])]
+                return [outcome for draft in drafts for outcome in await self._append([draft])]
             with self._errors(drafts[0].ref):
                 raise
-            return drafts
+            return [None]
         self.facts += sum(isinstance(outcome, Appended) for outcome in outcomes)
-        return []
+        return [*outcomes]
 
     async def _know(self, seen: Seen) -> None:
         found = cast("dict[str, Any]", seen.object)

@@ -111,6 +111,8 @@ Sighting = Listed | Complete
 @dataclass(slots=True)
 class WatchFigures:
     lists: int = 0  # Lists that were begun
+    # About how many objects the newest list has: those of its pages so far, and what the API server says of the rest.
+    expected: int = 0
     watches: int = 0
     errors: int = 0
     unreadable: int = 0  # Objects of all lists and watches so far that could not be decoded
@@ -232,8 +234,10 @@ class ListWatch:
         self._has_followed = False
         refs: set[AggregateRef] = set()
         waiting: list[Seen] = []
-        unnamed, version = 0, ""
+        unnamed, version, listed = 0, "", 0
         async for page in list_pages(self._api, resource, self._page):
+            listed += len(page.objects) + len(page.unreadable)
+            self.figures.expected = listed + page.remaining
             self._complain(page.unreadable)
             named = page.unreadable_refs(resource)
             refs |= named

@@ -34,13 +34,14 @@ MODELS: Final[Mapping[str, type[Any]]] = {
 
 
 class ListMeta(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The field `metadata` of a list: version of the list, and token of the next page or empty.
+    """The field `metadata` of a list: its version, token of the next page or empty, and how many objects follow.
 
-    Both are opaque texts.
+    The first two are opaque texts. The number is an estimate, and absent if the API server does not know it.
     """
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
+    remaining_item_count: int | None = None
 
 
 class _Page(msgspec.Struct, Generic[T]):
@@ -85,6 +86,7 @@ class Page(NamedTuple):
     version: str  # Version of the list, from which a watch can start
     following: str  # Token of the next page, or empty for the last one
     unreadable: list[Unreadable]  # The objects that could not be decoded and were left out
+    remaining: int  # About how many objects follow on later pages, as far as the API server says
 
     def unreadable_refs(self, resource: Mirrored) -> set[AggregateRef]:
         """Return the aggregates of the objects of a resource that could not be decoded, as far as they have a name.
@@ -156,7 +158,7 @@ class ResourceDecoder:
         try:
             found: _Page[Any] = self._checked(self._page, body)
             reduced = [self._reduced(item) for item in found.items or []]
-            return Page(reduced, found.metadata.resource_version, found.metadata.continue_, [])
+            return _page(found.metadata, reduced, [])
         except codec.DecodeError:
             raw = _decoded(_RAW_PAGE, body)
         objects: list[Object] = []
@@ -166,7 +168,7 @@ class ResourceDecoder:
                 objects.append(self._read(bytes(item)))
             except codec.DecodeError as error:
                 unreadable.append(_unreadable(bytes(item), error))
-        return Page(objects, raw.metadata.resource_version, raw.metadata.continue_, unreadable)
+        return _page(raw.metadata, objects, unreadable)
 
     def line(self, line: bytes) -> Change:
         """Decode one line of a watch.
@@ -215,6 +217,11 @@ class ResourceDecoder:
             if not isinstance(metadata, dict) or not cast("dict[str, Any]", metadata).get("name"):
                 raise codec.DecodeError("metadata.name: must be set")
         return cleaned(self._resource, cast("Object", found))
+
+
+def _page(meta: ListMeta, objects: list[Object], unreadable: list[Unreadable]) -> Page:
+    remaining = max(0, meta.remaining_item_count or 0)
+    return Page(objects, meta.resource_version, meta.continue_, unreadable, remaining)
 
 
 def read_pod(body: bytes) -> Pod:

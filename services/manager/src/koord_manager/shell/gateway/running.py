@@ -23,10 +23,12 @@ from koordcore.ports.leadership import Leadership, Term
 from koordcore.retry import Backoff, retry
 from koordcore.service.telemetry.logging import Logger
 from koordcore.service.telemetry.tracing import Tracer
+from koordcore.state.aggregates import NodeSpecState, PodSpecState
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.cluster.work_queue import WorkQueue
+from koord_manager.domain.gateway.mirror import mirrored_count
 from koord_manager.domain.gateway.pending_writes import NODE, PendingWrites
 from koord_manager.domain.gateway.pod_status_writes import KubernetesEvent
 from koord_manager.domain.gateway.resources import Mirrored
@@ -45,6 +47,8 @@ from koord_manager.shell.gateway.sweep import Sweep
 
 MISCONFIGURED_SECONDS: Final = 300.0
 """Longest pause before a misconfigured log is tried again."""
+PROGRESS_SECONDS: Final = 2.0
+"""Seconds between two lines of the log about how many objects are listed and stored, while they are."""
 QUEUE: Final = 16
 """Maximum number of pages and batches that wait for the ingest, so that a slow log slows the lists."""
 
@@ -116,6 +120,16 @@ class Gateway:
         return self._term is not None and self._term.problem is None and self._term.is_idle
 
     @property
+    def importing(self) -> str | None:
+        """Sentence that says how far the first import is, or None if there is none.
+
+        In it, this instance leads over a log that had no node and no pod, and has not listed everything yet. Each node
+        would be decided anew for each page that has a pod of it, so no controller decides until its end.
+        """
+        term = self._term
+        return term.progress if term is not None and term.is_first and term.problem is not None else None
+
+    @property
     def queue(self) -> WorkQueue | None:
         """Work queue of the present term, or None if this instance does not lead."""
         return self._term.queue if self._term is not None else None
@@ -166,6 +180,8 @@ class _TermOfGateway:
     def __init__(self, context: GatewayContext, settings: GatewaySettings) -> None:
         self._context = context
         self._settings = settings
+        state = context.view.state
+        self.is_first = not (state.of_kind(NodeSpecState) or state.of_kind(PodSpecState))
         self._queue: asyncio.Queue[Sighting] = asyncio.Queue(QUEUE)
         self._pending_writes = PendingWrites(lambda: 0.5 + random.random())  # noqa: S311 - spreads the load of retries
         self._pending_writes.queue.on_take = context.taken
@@ -251,6 +267,17 @@ class _TermOfGateway:
         return f"not listed yet: {', '.join(missing)}" if missing else None
 
     @property
+    def progress(self) -> str:
+        """Sentence that says how many objects of the API server the log has, of all that are known so far."""
+        stored, of = self._stored_of()
+        return f"{stored:,} of {of:,} objects of the API server are imported, {self.problem}"
+
+    def _stored_of(self) -> tuple[int, int]:
+        """Return how many objects are in the log or need no fact, and about how many the API server has."""
+        stored = mirrored_count(self._context.view) + sum(map(len, self._ingest.known.values()))
+        return stored, max(stored, sum(watch.figures.expected for watch in self._watches))
+
+    @property
     def is_idle(self) -> bool:
         return self._outbox.is_idle and self._words.is_idle and self._queue.empty()
 
@@ -287,10 +314,17 @@ class _TermOfGateway:
 
     async def _write_out(self) -> None:
         """Start to write after every resource was listed: writes are compared with the objects of the API server."""
+        logger, told = self._context.logger, asyncio.get_running_loop().time()
         while self.problem is not None:
             self._ingest.progress.clear()
-            await self._ingest.progress.wait()
-        self._context.logger.info("gateway_listed", facts=self._ingest.facts)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(told + PROGRESS_SECONDS):
+                    await self._ingest.progress.wait()
+            if asyncio.get_running_loop().time() >= told + PROGRESS_SECONDS:
+                told = asyncio.get_running_loop().time()
+                stored, of = self._stored_of()
+                logger.info("gateway_lists", stored=stored, of=of, facts=self._ingest.facts, problem=self.problem)
+        logger.info("gateway_listed", facts=self._ingest.facts)
         await self._outbox.run()
 
     async def _listen(self) -> None:
