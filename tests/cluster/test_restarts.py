@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -11,41 +10,15 @@ from support.cluster.cluster import NODES, SYSTEM, Cluster
 from support.cluster.workloads import (
     LAYOUT,
     best_effort,
-    container_files,
     first_line,
     kernel_values,
     wait_running,
-    watched,
 )
 from support.until import until_blocking
 
 pytestmark = [pytest.mark.cluster, pytest.mark.root, pytest.mark.timeout(1200)]
 
 Json = dict[str, Any]
-PODS = ("batch", "pinned", "web")
-"""Pods of test_first_day."""
-
-
-def restarts(cluster: Cluster) -> dict[str, tuple[str, int]]:
-    """Uid and restarts of the pods of users."""
-    found: dict[str, tuple[str, int]] = {}
-    for item in cluster.plane.get("pods", "-n", "default")["items"]:
-        status = item["status"]["containerStatuses"][0]
-        found[item["metadata"]["name"]] = (item["metadata"]["uid"], status["restartCount"])
-    return found
-
-
-@pytest.fixture
-def protected(cluster: Cluster) -> Generator[None]:
-    """The pods keep each of their values all the time, and none is started again."""
-    wait_running(cluster, *PODS)
-    files = {f"{name} {value}": file for name in PODS for value, file in container_files(cluster, name).items()}
-    before = {key: file.read_text().strip() for key, file in files.items()}
-    counted = restarts(cluster)
-    with watched(files) as seen:
-        yield
-    assert {key: values for key, values in seen.items() if values != {before[key]}} == {}
-    assert restarts(cluster) == counted
 
 
 def agent_pod(cluster: Cluster) -> dict[str, str]:

@@ -43,7 +43,7 @@ READ = " ".join(f"{name}=$(cat /sys/fs/cgroup/{path})" for name, path in FILES.i
 SHOW = (
     f"echo {READ} allowed=$(grep Cpus_allowed_list /proc/self/status | tr -d '\\t' | cut -d: -f2)"
     " oom=$(cat /proc/self/oom_score_adj) gpu=$NVIDIA_VISIBLE_DEVICES kept=$KEPT"
-    " in=$(grep :cpu: /proc/self/cgroup | cut -d: -f3 || true); sleep 1000"
+    " in=$(grep :cpu: /proc/self/cgroup | cut -d: -f3 || true); sleep 100000"
 )
 STAGES = (Stage.PRE_RUN_POD_SANDBOX, Stage.PRE_CREATE_CONTAINER, Stage.PRE_UPDATE_CONTAINER)
 MIB = 1 << 20
