@@ -191,7 +191,7 @@ class HttpServer:
     async def stop(self) -> None:
         """Accept no more connections, and finish current requests. After half of the grace period, cancel them."""
         if self._server is not None and self._serving is not None:
-            self._server.should_exit = True
+            self._server.end()
             await asyncio.shield(self._serving)
 
     async def _watch_certificate(self) -> None:

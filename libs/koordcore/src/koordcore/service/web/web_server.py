@@ -9,6 +9,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Generator
+from typing import Final
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -17,12 +18,14 @@ from koordcore.service.web.connections import BACKLOG, Connection, Connections, 
 from koordcore.service.web.http_protocol import LimitedProtocol
 from koordcore.values.override import override
 
+_DATE_SECONDS: Final = 1.0
+
 
 class WebServer(uvicorn.Server):
-    """Serves an ASGI application on one listening socket; `serve` runs until `should_exit` is set.
+    """Serves an ASGI application on one listening socket; `serve` runs until `end` is called.
 
     Args:
-        grace_seconds: Time in which requests in hand must end after `should_exit`.
+        grace_seconds: Time in which requests in hand must end after `end`.
         tls: None: without TLS.
         refused: Called with a reason for each connection that is closed because of a limit.
     """
@@ -56,6 +59,14 @@ class WebServer(uvicorn.Server):
         self.connections = Connections(limits, refused)
         self._tls = tls
         self._accepting: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        """Let `serve` end. Any thread may call it."""
+        self.should_exit = True
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._ending.set)
 
     @override
     @contextlib.contextmanager
@@ -67,6 +78,7 @@ class WebServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections, then set `began`. uvicorn would accept them itself, without limits."""
         assert sockets, "the server has a listening socket"
+        self._loop = asyncio.get_running_loop()
         listener = sockets[0]
         await self.lifespan.startup()
         self.servers = []
@@ -75,6 +87,14 @@ class WebServer(uvicorn.Server):
         self._accepting = asyncio.create_task(accepting, name="http-accept")
         self.started = True
         self.began.set()
+
+    @override
+    async def main_loop(self) -> None:
+        """Make the header `Date` once a second, until the end. uvicorn would wake the process ten times a second."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_DATE_SECONDS):
+                    await self._ending.wait()
 
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -133,5 +153,5 @@ def served_in_thread(app: ASGIApp, listener: socket.socket, tls: ssl.SSLContext 
     try:
         yield
     finally:
-        servers[0].should_exit = True
+        servers[0].end()
         thread.join()
