@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 from koordcore.protocol.objects import PodAffinityTerm
 from koordcore.protocol.placement import first_untolerated, term_matches_one
+from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.protocol.selectors import is_matching
 from numpy.typing import NDArray
 
@@ -23,6 +24,7 @@ INSUFFICIENT: Final = "insufficient_"
 UNSCHEDULABLE: Final = "unschedulable"
 ANTI_AFFINITY: Final = "anti_affinity"
 _PODS: Final = "pods"
+_BASIC: Final = (CPU, MEMORY)
 
 
 def native_misfits(pod: PodView, node: NodeView, cluster: ClusterView) -> list[str]:
@@ -110,10 +112,19 @@ def clashes_on_node(pod: PodView, node: NodeView, others: Iterable[PodView]) -> 
 
 def _insufficient(pod: PodView, node: NodeView, cluster: ClusterView) -> Iterator[str]:
     """The resources of which the node has less left than the pod requests."""
-    requested = cluster.occupancy(node.name).requested
     for name, amount in pod.requests.items():
-        if amount > node.allocatable.get(name, 0) - requested.get(name, 0):
+        if amount > _free(node, name, cluster):
             yield name
+
+
+def _free(node: NodeView, name: str, cluster: ClusterView) -> int:
+    """Allocatable minus the requests of the unfinished pods: below 0 if they request more.
+
+    A node without an extended resource has 0 left, even if a pod there requests it: a request of 0 fits.
+    """
+    if name not in node.allocatable and name not in _BASIC:
+        return 0
+    return node.allocatable.get(name, 0) - cluster.occupancy(node.name).requested.get(name, 0)
 
 
 Mask = NDArray[np.bool_]
@@ -161,9 +172,6 @@ class FitIndex:
         known = self._free.get(resource)
         if known is None:
             known = self._free[resource] = np.array(
-                [max(-_MOST, min(self._free_on(node, resource), _MOST)) for node in self.nodes], dtype=np.int64
+                [max(-_MOST, min(_free(node, resource, self._cluster), _MOST)) for node in self.nodes], dtype=np.int64
             )
         return known
-
-    def _free_on(self, node: NodeView, resource: str) -> int:
-        return node.allocatable.get(resource, 0) - self._cluster.occupancy(node.name).requested.get(resource, 0)

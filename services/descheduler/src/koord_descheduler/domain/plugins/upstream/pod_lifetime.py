@@ -79,7 +79,7 @@ class PodLifeTimeArgs(PodScopeArgs):
     conditions: tuple[ConditionFilter, ...] = ()  # Filters of which one must match a condition of the pod; empty: any
     exit_codes: tuple[StrictInt, ...] = ()  # Exit codes of ended containers; empty: any
     including_init_containers: StrictBool = False
-    including_ephemeral_containers: StrictBool = False
+    including_ephemeral_containers: StrictBool = False  # For `states` only: their exit codes never count
 
 
 def check(args: PodLifeTimeArgs) -> Iterator[InvalidInput]:
@@ -126,7 +126,8 @@ class PodLifeTime:
             each.matches(condition, now) for each in args.conditions for condition in pod.object.status.conditions
         ):
             return False
-        return not args.exit_codes or any(code in args.exit_codes for code in exit_codes(self._containers(pod)))
+        containers = statuses(pod, init=args.including_init_containers)
+        return not args.exit_codes or any(code in args.exit_codes for code in exit_codes(containers))
 
     def _is_in_state(self, pod: PodView) -> bool:
         states, status = self._args.states, pod.object.status

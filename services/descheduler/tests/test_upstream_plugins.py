@@ -1,0 +1,62 @@
+"""Rules of the Kubernetes descheduler that its own code has shown us."""
+
+from typing import Any
+
+import pytest
+from koord_descheduler.domain.framework.eviction import EvictionLimiter, EvictionLimits
+from koord_descheduler.domain.framework.plugin import DeschedulePlugin
+from koord_descheduler.domain.framework.registry import SharedState
+from koord_descheduler.domain.framework.round import Profile, run_round
+from koord_descheduler.domain.plugins.registry import BUILT_IN
+from koord_descheduler.domain.plugins.upstream.default_evictor import DefaultEvictor, DefaultEvictorArgs
+from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.fit import FitIndex, native_misfits, upstream_misfit
+from support.descheduler.views import node_view_from_json, pod_view_from_json
+
+DEVICE = "example.com/device"
+
+
+def _pod(name: str, node: str, status: dict[str, Any] | None = None, **requests: str) -> dict[str, Any]:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r"}
+    return {
+        "metadata": {"name": name, "uid": name, "namespace": "d", "ownerReferences": [owner]},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i", "resources": {"requests": requests}}]},
+        "status": {"phase": "Running", **(status or {})},
+    }
+
+
+def _view(pods: list[dict[str, Any]], **allocatable: str) -> ClusterView:
+    nodes = [{"metadata": {"name": name}, "status": {"allocatable": {"pods": "9", **allocatable}}} for name in "ab"]
+    return ClusterView(
+        now=0.0,
+        nodes=tuple(map(node_view_from_json, nodes)),
+        pods=tuple(map(pod_view_from_json, pods)),
+    )
+
+
+@pytest.mark.parametrize(("has", "misfit"), [({}, ""), ({DEVICE: "1"}, f"insufficient_{DEVICE}")])
+def test_a_request_of_zero_fits_where_the_resource_does_not_exist_and_not_where_too_much_is_given(
+    has: dict[str, str], misfit: str
+) -> None:
+    view = _view([_pod("zero", "b", **{DEVICE: "0"}), _pod("holder", "a", **{DEVICE: "2"})], **has)
+    node, pod = view.nodes[0], view.pods[0]
+    assert upstream_misfit(pod, node, view) == misfit
+    assert native_misfits(pod, node, view) == [misfit][: bool(misfit)]
+    assert bool([*FitIndex([node], view).fitting(pod)]) != bool(misfit)
+
+
+def test_exit_codes_of_ephemeral_containers_never_count() -> None:
+    ended = [{"name": "debug", "state": {"terminated": {"exitCode": 137, "reason": "Error"}}}]
+    view = _view([_pod("debugged", "a", {"ephemeralContainerStatuses": ended})])
+    assert _evicted(view, "PodLifeTime", exitCodes=[137], includingEphemeralContainers=True) == []
+    assert _evicted(view, "PodLifeTime", states=["Error"], includingEphemeralContainers=True) == ["debugged"]
+
+
+def _evicted(view: ClusterView, name: str, **args: object) -> list[str]:
+    kind = BUILT_IN[name]
+    plugin = kind.make(kind.decode(args), SharedState())
+    assert isinstance(plugin, DeschedulePlugin)
+    evictor = DefaultEvictor(DefaultEvictorArgs(), {})
+    profile = Profile(name="p", deschedule=[plugin], filters=[evictor], evict=evictor)
+    outcome = run_round([profile], view, EvictionLimiter(EvictionLimits()))
+    return [attempt.pod.name for attempt in outcome.attempts]
