@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 from koord_descheduler.domain.framework.eviction import EvictionLimiter, EvictionLimits
-from koord_descheduler.domain.framework.plugin import DeschedulePlugin
+from koord_descheduler.domain.framework.plugin import BalancePlugin, DeschedulePlugin
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.framework.round import Profile, run_round
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.plugins.upstream.default_evictor import DefaultEvictor, DefaultEvictorArgs
+from koord_descheduler.domain.plugins.upstream.utilization import NodeUsage, is_within
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.fit import FitIndex, native_misfits, upstream_misfit
 from support.descheduler.views import node_view_from_json, pod_view_from_json
@@ -52,11 +53,33 @@ def test_exit_codes_of_ephemeral_containers_never_count() -> None:
     assert _evicted(view, "PodLifeTime", states=["Error"], includingEphemeralContainers=True) == ["debugged"]
 
 
+def test_a_percentage_is_rounded_as_upstream_does() -> None:
+    node = node_view_from_json({"metadata": {"name": "a"}, "status": {"allocatable": {"pods": "100"}}})
+    assert not is_within(NodeUsage(node, {"pods": 7}), {"pods": 7})
+    assert is_within(NodeUsage(node, {"pods": 57}), {"pods": 57})
+
+
+def test_the_mean_is_that_of_the_nodes_with_the_resource() -> None:
+    """Of three nodes two have devices, all of which are taken on one: the mean is 50 %, and the other one is low."""
+    amounts = ({"pods": "9", DEVICE: "4"}, {"pods": "9", DEVICE: "4"}, {"pods": "9"})
+    nodes = [
+        {"metadata": {"name": name}, "status": {"allocatable": {"cpu": "9", "memory": "9Gi", **each}}}
+        for name, each in zip("abc", amounts, strict=True)
+    ]
+    pods = [_pod(name, "a", **{DEVICE: "1"}) for name in "pqrs"]
+    view = ClusterView(now=0.0, nodes=tuple(map(node_view_from_json, nodes)), pods=tuple(map(pod_view_from_json, pods)))
+    bounds = {DEVICE: 40}
+    assert _evicted(
+        view, "LowNodeUtilization", thresholds=bounds, targetThresholds=bounds, useDeviationThresholds=True
+    ) == ["p"]
+
+
 def _evicted(view: ClusterView, name: str, **args: object) -> list[str]:
     kind = BUILT_IN[name]
     plugin = kind.make(kind.decode(args), SharedState())
-    assert isinstance(plugin, DeschedulePlugin)
     evictor = DefaultEvictor(DefaultEvictorArgs(), {})
-    profile = Profile(name="p", deschedule=[plugin], filters=[evictor], evict=evictor)
+    deschedule = [plugin] if isinstance(plugin, DeschedulePlugin) else []
+    balance = [plugin] if isinstance(plugin, BalancePlugin) else []
+    profile = Profile(name="p", deschedule=deschedule, balance=balance, filters=[evictor], evict=evictor)
     outcome = run_round([profile], view, EvictionLimiter(EvictionLimits()))
     return [attempt.pod.name for attempt in outcome.attempts]

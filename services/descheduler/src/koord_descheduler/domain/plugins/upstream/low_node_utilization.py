@@ -29,7 +29,7 @@ class EvictionLimits(WireModel):
 
 
 class LowNodeUtilizationArgs(WireModel):
-    use_deviation_thresholds: StrictBool = False  # Whether both are deviations from the mean of all nodes
+    use_deviation_thresholds: StrictBool = False  # Whether both are deviations from the mean of nodes with the resource
     thresholds: utilization.Percentages = {}  # Percentages up to which a node is underutilized, in all resources
     target_thresholds: utilization.Percentages = {}  # Percentages above which a node is overutilized, in any resource
     number_of_nodes: StrictInt = 0  # The plugin evicts only if more nodes than this are underutilized
@@ -117,11 +117,15 @@ class LowNodeUtilization:
         args = self._args
         if not args.use_deviation_thresholds or not found:
             return args.thresholds, args.target_thresholds
-        means = {name: sum(each.percent(name) for each in found) / len(found) for name in args.thresholds}
+        means = {name: _mean([each.percent(name) for each in found if each.has(name)]) for name in args.thresholds}
         return (
             {name: _clamped(means[name] - percent) for name, percent in args.thresholds.items()},
             {name: _clamped(means[name] + percent) for name, percent in args.target_thresholds.items()},
         )
+
+
+def _mean(percents: Sequence[float]) -> float:
+    return sum(percents) / len(percents) if percents else 0.0
 
 
 def _clamped(percent: float) -> float:
