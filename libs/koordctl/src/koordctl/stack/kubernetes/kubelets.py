@@ -26,6 +26,7 @@ AT_ONCE: Final = 16
 """Requests that are under way at the same time."""
 _CONFLICT, _NOT_FOUND = 409, 404
 _BOUND: Final = {"fieldSelector": "spec.nodeName!="}
+_CONDITIONS: Final = ("PodScheduled", "Initialized", "ContainersReady", "Ready")
 _PODS: Final = "/api/v1/pods"
 _NODES: Final = "/api/v1/nodes"
 
@@ -67,15 +68,22 @@ async def serve_pods(client: httpx.AsyncClient, runs: Callable[[str], bool]) -> 
     """
     slots = asyncio.Semaphore(AT_ONCE)
 
-    async def serve(pod: api.Manifest) -> None:
+    async def serve(pod: api.Manifest, seconds: float) -> None:
+        await asyncio.sleep(seconds)
         async with slots:
             await _carry_out(client, pod, runs)
 
     while True:
         try:
             async with asyncio.TaskGroup() as group:
+                lingering: list[asyncio.Task[None]] = []
                 async for pod in _changes(client):
-                    group.create_task(serve(pod))
+                    seconds = lingering_seconds(pod, datetime.now(UTC))
+                    task = group.create_task(serve(pod, seconds))
+                    if seconds:
+                        lingering.append(task)
+                for task in lingering:
+                    task.cancel()  # the next list has these pods again
         except* (httpx.HTTPError, EmbeddedError, ValueError) as group_error:
             errors.print(f"pods are listed again: {group_error.exceptions[0]}")
         await asyncio.sleep(RETRY_SECONDS)
@@ -117,6 +125,22 @@ async def _carry_out(client: httpx.AsyncClient, pod: api.Manifest, runs: Callabl
         api.require_success(answer)
 
 
+def lingering_seconds(pod: api.Manifest, now: datetime) -> float:
+    """How long the containers of a deleted pod still run: while their preStop hooks sleep, within its grace period.
+
+    0 for a pod that is not deleted.
+    """
+    metadata = pod["metadata"]
+    if "deletionTimestamp" not in metadata:
+        return 0.0
+    grace: int = metadata.get("deletionGracePeriodSeconds") or 0
+    hooks = (container.get("lifecycle", {}).get("preStop", {}) for container in pod["spec"]["containers"])
+    asleep = max(hook.get("sleep", {}).get("seconds", 0) for hook in hooks)
+    # The API server adds the grace period to the moment of the deletion.
+    passed = (now - datetime.fromisoformat(metadata["deletionTimestamp"])).total_seconds() + grace
+    return max(0.0, min(asleep, grace) - passed)
+
+
 def running_status(pod: api.Manifest) -> api.Manifest:
     """The status of a pod whose containers all run."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -132,7 +156,7 @@ def running_status(pod: api.Manifest) -> api.Manifest:
         }
         for container in pod["spec"]["containers"]
     ]
-    conditions = [{"type": name, "status": "True"} for name in ("Initialized", "ContainersReady", "Ready")]
+    conditions = [{"type": name, "status": "True"} for name in _CONDITIONS]
     return {"phase": "Running", "startTime": now, "conditions": conditions, "containerStatuses": containers}
 
 
