@@ -15,7 +15,7 @@ PYTEST := $(VENV)/bin/pytest
 EXIT ?=
 DEMO_FLAGS ?=
 
-.PHONY: help install setup demo up down test tests test-all test-everything test-compose compose-demo compose-down test-kubernetes test-oracle test-runtime test-cgroup2 test-cluster cluster cluster-down cluster-tools test-tools check compiled image chart bench audit docs lint format typecheck contracts schemas metrics clean
+.PHONY: help install setup demo up down test tests test-all test-everything test-compose compose-demo compose-down test-kubernetes test-sig-scheduling test-oracle test-runtime test-cgroup2 test-cluster cluster cluster-down cluster-tools test-tools check compiled image chart bench audit docs lint format typecheck contracts schemas metrics clean
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}'
@@ -85,7 +85,7 @@ tests: setup
 test-all: setup ## what `make test` leaves out: deep property tests, browser pages, long churn, upgrades, the compiled scheduler
 	@$(RUN_TESTS) --suite deep
 
-test-everything: test test-all test-oracle test-compose test-runtime test-kubernetes test-cluster ## every test; before a large change is called done
+test-everything: test test-all test-oracle test-compose test-runtime test-kubernetes test-sig-scheduling test-cluster ## every test; before a large change is called done
 
 # containerd 2 with its shim, and crictl. Without Go they are not built, and their tests say so.
 RUNTIME_TOOLS := $(CURDIR)/var/runtime-tools
@@ -137,6 +137,16 @@ KUBERNETES_BUILT := $(if $(shell command -v go),$(addprefix $(KUBERNETES_TOOLS)/
 test-kubernetes: setup $(KUBERNETES_BUILT) ## a real etcd, kube-apiserver and its companions, kubectl, Helm (root, go)
 	@$(PYTEST) -n 0 --suite kubernetes tests/kubernetes
 
+# The tests of SIG Scheduling in Kubernetes' e2e.test, without the tests of other groups.
+SIG_SCHEDULING := $(KUBERNETES_TOOLS)/sig-scheduling
+$(SIG_SCHEDULING): $(wildcard $(KUBERNETES_SOURCES)/go.* $(KUBERNETES_SOURCES)/sig-scheduling/*)
+	@echo "==> building the tests of SIG Scheduling, some three minutes the first time"
+	@cd $(KUBERNETES_SOURCES) && GOFLAGS=-mod=readonly go build -trimpath -ldflags='-s -w $(GO_VERSION)' -o $@ ./sig-scheduling
+
+SIG_SCHEDULING_BUILT := $(if $(shell command -v go),$(KUBERNETES_TOOLS)/.built $(SIG_SCHEDULING))
+test-sig-scheduling: setup $(SIG_SCHEDULING_BUILT) ## Kubernetes' own end-to-end tests of its scheduler, on ours (root, go)
+	@$(PYTEST) -n 2 --suite sig_scheduling tests/sig_scheduling
+
 # kube-scheduler's plugins and the API server's defaults and validation as one program, which answers lines of JSON.
 ORACLE := $(CURDIR)/var/oracle/oracle
 $(ORACLE): $(wildcard $(KUBERNETES_SOURCES)/go.* $(KUBERNETES_SOURCES)/oracle/*)
@@ -176,7 +186,7 @@ cluster-down: setup ## remove what `make cluster` started
 test-cluster: setup $(CLUSTER_BUILT) ## a day on such a cluster: install, colocate, restart what a node has, uninstall
 	@$(PYTEST) -n 0 --suite cluster tests/cluster
 
-test-tools: $(RUNTIME_BUILT) $(KUBERNETES_BUILT) $(ORACLE_BUILT) $(CLUSTER_BUILT) ## build the programs of test-runtime, test-kubernetes, test-oracle and test-cluster (go)
+test-tools: $(RUNTIME_BUILT) $(KUBERNETES_BUILT) $(SIG_SCHEDULING_BUILT) $(ORACLE_BUILT) $(CLUSTER_BUILT) ## build the programs of test-runtime, test-kubernetes, test-sig-scheduling, test-oracle and test-cluster (go)
 
 # The collector and Jaeger, whose images cannot be pulled. Without Go they are not built, and their test says so.
 COMPOSE_TOOLS := $(CURDIR)/var/compose-tools

@@ -38,7 +38,7 @@ settings.register_profile("few", deadline=None, derandomize=True, max_examples=e
 settings.register_profile("deep", deadline=None)
 
 
-SUITES = ("cluster", "compose", "deep", "kubernetes", "oracle", "runtime")
+SUITES = ("cluster", "compose", "deep", "kubernetes", "oracle", "runtime", "sig_scheduling")
 """Markers of tests that other runs leave out. All but `deep` need large real parts, which take minutes to build."""
 
 SHALLOW_ELSEWHERE = ("fuzz", "hypothesis")

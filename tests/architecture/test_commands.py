@@ -38,6 +38,7 @@ ELSEWHERE = (
     Elsewhere("make test-runtime", ".ci/run", "suite test-runtime", "it builds its programs, for minutes"),
     Elsewhere("make test-oracle", ".ci/run", "suite test-oracle", "it builds its program, for minutes"),
     Elsewhere("make test-kubernetes", ".ci/run", "suite test-kubernetes", "it builds its programs, for minutes"),
+    Elsewhere("make test-sig-scheduling", ".ci/run", "suite test-sig-scheduling", "it builds its program, for minutes"),
     Elsewhere("make test-cluster", ".ci/run", "suite test-cluster", "it builds its programs, for minutes"),
     Elsewhere("make audit", ".ci/run", "timeout 5m .ci/audit", "it needs the network"),
     Elsewhere("make docs", ".ci/run", "make docs >", "it installs the tools of the site"),
