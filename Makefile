@@ -153,8 +153,14 @@ $(ORACLE): $(wildcard $(KUBERNETES_SOURCES)/go.* $(KUBERNETES_SOURCES)/oracle/*)
 	@echo "==> building the oracle, some three minutes the first time"
 	@cd $(KUBERNETES_SOURCES) && GOFLAGS=-mod=readonly go build -trimpath -ldflags='-s -w' -o $@ ./oracle
 
-ORACLE_BUILT := $(if $(shell command -v go),$(ORACLE))
-test-oracle: setup $(ORACLE_BUILT) ## random clusters and pods beside kube-scheduler's own code (go); KOORD_FUZZ=deep: ten times as many
+# The plugins of the Kubernetes descheduler in the same way. It needs other versions of Kubernetes' modules.
+DESCHEDULER_ORACLE := $(dir $(ORACLE))descheduler
+$(DESCHEDULER_ORACLE): $(wildcard $(KUBERNETES_SOURCES)/descheduler/*)
+	@echo "==> building the oracle of the descheduler, some minutes the first time"
+	@cd $(KUBERNETES_SOURCES)/descheduler && GOFLAGS=-mod=readonly go build -trimpath -ldflags='-s -w' -o $@ .
+
+ORACLE_BUILT := $(if $(shell command -v go),$(ORACLE) $(DESCHEDULER_ORACLE))
+test-oracle: setup $(ORACLE_BUILT) ## random clusters and pods beside the code of kube-scheduler and the descheduler (go); KOORD_FUZZ=deep: ten times as many
 	@$(PYTEST) -n 0 --suite oracle tests/oracle
 
 # The rest of a node: kubelet and kube-proxy of the same Kubernetes, containerd 2 with ctr, CNI plugins, CoreDNS.

@@ -10,7 +10,8 @@ from koordcore.protocol.pod_defaults import with_pod_defaults
 from support.oracle.drawing.dice import Dice
 from support.oracle.drawing.edits import EDITS
 from support.oracle.drawing.pods import pod
-from support.oracle.program import Document, Oracle
+from support.oracle.lines import Document
+from support.oracle.program import Oracle
 
 pytestmark = pytest.mark.oracle
 

@@ -14,7 +14,8 @@ from support.depth import repeats
 from support.oracle.drawing.dice import Dice
 from support.oracle.drawing.faults import FAULTS, put
 from support.oracle.drawing.pods import pod
-from support.oracle.program import Document, FieldError, Oracle
+from support.oracle.lines import Document
+from support.oracle.program import FieldError, Oracle
 
 pytestmark = pytest.mark.oracle
 

@@ -5,7 +5,8 @@ import json
 import sys
 from pathlib import Path
 
-from support.oracle.program import running_oracle
+from support.oracle.lines import running
+from support.oracle.program import Oracle
 from support.oracle.trying import Tally, compare, compare_seed
 
 
@@ -17,7 +18,7 @@ def main() -> int:
     parser.add_argument("--case", type=Path, metavar="FILE", help="only the case that a failing test printed")
     asked = parser.parse_args()
     tally = Tally()
-    with running_oracle() as oracle:
+    with running(Oracle) as oracle:
         if asked.case:
             compare(oracle, json.loads(asked.case.read_text())["case"], tally)
             print(*tally.differences, sep="\n")

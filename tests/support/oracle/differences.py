@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from support.oracle.lines import Document
 from support.oracle.ours import Judged
-from support.oracle.program import Document, Tried
+from support.oracle.program import Tried
 
 WEIGHTS: Final = {
     "TaintToleration": 3,

@@ -7,7 +7,7 @@ from koord_scheduler.domain.framework.outcomes import Rejection
 from koordcore.events.envelope import BasedOn, name_token
 from koordcore.events.objects import NamespaceObserved
 from koordcore.protocol.objects import Namespace, node_from_json, object_from_json, pod_from_json
-from support.oracle.program import Document
+from support.oracle.lines import Document
 from support.scheduler.scheduling import Scheduler, SmallLog
 from support.scheduler.volumes import say
 

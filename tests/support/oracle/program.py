@@ -4,17 +4,10 @@ A case is a cluster and pods to try (`Case` in main.go has the fields). The answ
 stores or why it refuses it, and for each node which default plugins of kube-scheduler refuse the pod, and the scores.
 """
 
-import subprocess
-from collections.abc import Generator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
-
 import msgspec
+from support.oracle.lines import PROGRAMS, Document, LineProgram
 
-PROGRAM = Path(__file__).parents[3] / "var" / "oracle" / "oracle"
-
-Document = dict[str, Any]
+PROGRAM = PROGRAMS / "oracle"
 
 
 class FieldError(msgspec.Struct):
@@ -64,31 +57,8 @@ class Answer(msgspec.Struct):
     updated: list[list[FieldError]] = []  # The errors of each update
 
 
-class Oracle:
-    """A running program. It answers one case at a time."""
+class Oracle(LineProgram[Answer]):
+    """A running program."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
-        self._process = process
-
-    def ask(self, case: Document) -> Answer:
-        """The answer to a case. Fails if the program cannot read it."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(msgspec.json.encode(case) + b"\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        assert line, "the oracle has ended"
-        answer = msgspec.json.decode(line, type=Answer)
-        assert not answer.error, answer.error
-        return answer
-
-
-@contextmanager
-def running_oracle() -> Generator[Oracle]:
-    process = subprocess.Popen([PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    with process:
-        try:
-            yield Oracle(process)
-        finally:
-            assert process.stdin is not None
-            process.stdin.close()
+    path = PROGRAM
+    answer = Answer

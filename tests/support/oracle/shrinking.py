@@ -1,15 +1,43 @@
 """Makes a case with a difference as small as it gets, by leaving out what the difference does not need."""
 
-from collections.abc import Callable, Iterator
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any, cast
 
-from support.oracle.program import Document
+from support.oracle.lines import Document
 
 Path = tuple[str | int, ...]
 
 KEPT = ("metadata", "name", "uid")
 """Fields without which an object is none."""
+
+
+def reproduction(
+    seed: int, case: Document, found: Sequence[str], differences: Callable[[Document], Sequence[str]]
+) -> str:
+    """JSON that reproduces the differences of a seed, with a case as small as it gets; "" if there are none.
+
+    `differences`: returns the differences of a case; a case that the program cannot read has none.
+    """
+    if not found:
+        return ""
+
+    def of(smaller: Document) -> Sequence[str]:
+        try:
+            return differences(smaller)
+        except AssertionError:
+            return []
+
+    kind = _kind(found[0])
+    case = shrunk(case, lambda smaller: kind in map(_kind, of(smaller)))
+    return json.dumps({"seed": seed, "differences": [*found[:5]], "smallest": [*of(case)[:3]], "case": case})
+
+
+def _kind(difference: str) -> str:
+    """A difference without names of pods and nodes, and amounts."""
+    return re.sub(r"\b[pnr]?\d+\b", "", difference)
 
 
 def shrunk(case: Document, differs: Callable[[Document], bool]) -> Document:

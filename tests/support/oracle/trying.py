@@ -1,15 +1,14 @@
 """Asks the oracle and our scheduler about the same cases, and counts."""
 
-import json
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 
 from support.oracle.differences import differences
 from support.oracle.drawing.cases import case as case_of
+from support.oracle.lines import Document
 from support.oracle.ours import judge, scheduler_of
-from support.oracle.program import Document, Oracle
-from support.oracle.shrinking import shrunk
+from support.oracle.program import Oracle
+from support.oracle.shrinking import reproduction
 
 
 @dataclass
@@ -64,26 +63,10 @@ def compare_seed(oracle: Oracle, seed: int, tally: Tally) -> str:
     """
     before, case = len(tally.differences), case_of(seed)
     compare(oracle, case, tally)
-    found = tally.differences[before:]
-    if not found:
-        return ""
-    kind = _kind(found[0])
-    case = shrunk(case, lambda smaller: kind in map(_kind, _differences(oracle, smaller)))
-    return json.dumps(
-        {"seed": seed, "differences": found[:5], "smallest": _differences(oracle, case)[:3], "case": case}
-    )
-
-
-def _kind(difference: str) -> str:
-    """A difference without names of pods and nodes, and amounts."""
-    return re.sub(r"\b[pnr]?\d+\b", "", difference)
+    return reproduction(seed, case, tally.differences[before:], lambda smaller: _differences(oracle, smaller))
 
 
 def _differences(oracle: Oracle, case: Document) -> list[str]:
-    """A case that the oracle cannot read has none."""
     tally = Tally()
-    try:
-        compare(oracle, case, tally)
-    except AssertionError:
-        return []
+    compare(oracle, case, tally)
     return tally.differences

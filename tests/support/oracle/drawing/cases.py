@@ -15,7 +15,7 @@ from support.oracle.drawing.owners import owner_reference, owners
 from support.oracle.drawing.pods import pod, running_pod
 from support.oracle.drawing.resources import WIDGET
 from support.oracle.drawing.volumes import use, volumes
-from support.oracle.program import Document
+from support.oracle.lines import Document
 
 TRIED = 10
 DOUBTS = [name for name in FAULTS if name != "scheduler name invalid"]
@@ -25,12 +25,12 @@ DOUBTS = [name for name in FAULTS if name != "scheduler name invalid"]
 def case(seed: int) -> Document:
     """Up to 12 nodes, or rarely 60, 3 running pods a node, and some pods to try."""
     dice = Dice(seed)
-    nodes = [_node(dice, f"n{number}") for number in range(dice.number(1, 60 if dice.chance(0.05) else 12))]
+    nodes = [node(dice, f"n{number}") for number in range(dice.number(1, 60 if dice.chance(0.05) else 12))]
     names: list[str] = [node["metadata"]["name"] for node in nodes]
     count = dice.number(0, 3 * len(names))
     running = [running_pod(dice, f"r{number}", dice.one(names)) for number in range(count)]
     tried = [pod(dice, f"p{number}") for number in range(TRIED)]
-    free = [_free_milli(node, running) for node in nodes]
+    free = [_free_milli(each, running) for each in nodes]
     for each in tried:
         if dice.has("barely", 0.4):
             _fit_barely(dice, each, dice.one(free))
@@ -42,16 +42,16 @@ def case(seed: int) -> Document:
             each["metadata"]["ownerReferences"] = [owner_reference(dice)]
         if more["persistentVolumeClaims"] and dice.chance(0.4):
             use(dice, each, more["persistentVolumeClaims"])
-    namespaces = [_namespace(dice, name) for name in NAMESPACES]
+    namespaces = [namespace(dice, name) for name in NAMESPACES]
     return {"namespaces": namespaces, "nodes": nodes, "running": running, "try": tried, **more}
 
 
-def _namespace(dice: Dice, name: str) -> Document:
+def namespace(dice: Dice, name: str) -> Document:
     labels = {"kubernetes.io/metadata.name": name, **dice.labels({"team": TEAMS})}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
 
 
-def _node(dice: Dice, name: str) -> Document:
+def node(dice: Dice, name: str) -> Document:
     labels = {HOST: name, **dice.labels({ZONE: ("a", "b", "c")}, 0.85), **dice.labels(NODE_LABELS)}
     amounts = {
         "cpu": dice.one(("2", "4", "8", "7500m")),

@@ -1,7 +1,7 @@
 """What a pod says about its nodes: selectors, affinity in all forms, spread in all forms, tolerations."""
 
 from support.oracle.drawing.dice import HOST, NAMESPACES, ZONE, Dice
-from support.oracle.program import Document
+from support.oracle.lines import Document
 
 POD_LABELS = {"app": ("x", "y"), "tier": ("x", "y"), "version": ("1", "2")}
 NODE_LABELS = {"disk": ("ssd", "hdd", "5", "10", "007", "-3"), "rack": ("1", "2", "3")}

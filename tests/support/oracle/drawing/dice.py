@@ -24,6 +24,10 @@ class Dice:
             self._factors[feature] = self._random.choice((0, 0, 1, 3))
         return self.chance(min(0.9, share * self._factors[feature]))
 
+    def lean(self, feature: str, factor: float = 3) -> None:
+        """Let parts have a feature so many times as often as usual."""
+        self._factors[feature] = factor
+
     def chance(self, share: float) -> bool:
         return self._random.random() < share
 

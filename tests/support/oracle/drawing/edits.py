@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from support.oracle.drawing.constraints import PREFERRED, REQUIRED
-from support.oracle.program import Document
+from support.oracle.lines import Document
 
 Edit = Callable[[Document], object]
 """Changes a pod as an API server stores it."""

@@ -3,7 +3,7 @@
 from typing import Any, Final, NamedTuple
 
 from support.oracle.drawing.constraints import PREFERRED, REQUIRED
-from support.oracle.program import Document
+from support.oracle.lines import Document
 
 
 class Fault(NamedTuple):

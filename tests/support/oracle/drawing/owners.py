@@ -2,7 +2,7 @@
 
 from support.oracle.drawing.constraints import POD_LABELS, selector
 from support.oracle.drawing.dice import NAMESPACES, Dice
-from support.oracle.program import Document
+from support.oracle.lines import Document
 
 KINDS = {
     "replicaSets": ("apps/v1", "ReplicaSet"),

@@ -4,7 +4,7 @@ from support.oracle.drawing.constraints import POD_LABELS, affinity, node_select
 from support.oracle.drawing.dice import NAMESPACES, Dice
 from support.oracle.drawing.resizes import resize
 from support.oracle.drawing.resources import container_resources, pod_level_resources, ports
-from support.oracle.program import Document
+from support.oracle.lines import Document
 
 
 def pod(dice: Dice, name: str) -> Document:

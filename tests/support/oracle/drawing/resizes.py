@@ -4,7 +4,7 @@ from typing import Any
 
 from support.oracle.drawing.dice import Dice
 from support.oracle.drawing.resources import CPUS, MEMORIES
-from support.oracle.program import Document
+from support.oracle.lines import Document
 
 STATES = (
     None,

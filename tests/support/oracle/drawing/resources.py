@@ -1,7 +1,7 @@
 """Requests and limits of containers and pods."""
 
 from support.oracle.drawing.dice import Dice
-from support.oracle.program import Document
+from support.oracle.lines import Document
 
 CPUS = ("100m", "250m", "500m", "1", "1500m", "0.1", "1e-1", "700000u", "2")
 MEMORIES = ("64Mi", "256Mi", "512Mi", "1Gi", "1500M", "100e6", "2Gi", "128974848")

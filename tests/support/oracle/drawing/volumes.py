@@ -1,7 +1,7 @@
 """Claims and volumes: bound, waiting for their first consumer, made by a driver with limits, or missing."""
 
 from support.oracle.drawing.dice import HOST, NAMESPACES, ZONE, Dice
-from support.oracle.program import Document
+from support.oracle.lines import Document
 
 DRIVER = "csi.example.com"
 CLASSES = ("local", "made", "now")
