@@ -17,11 +17,16 @@ from support.descheduler.views import node_view_from_json, pod_view_from_json
 DEVICE = "example.com/device"
 
 
-def _pod(name: str, node: str, status: dict[str, Any] | None = None, **requests: str) -> dict[str, Any]:
+def _pod(
+    name: str, node: str, requests: dict[str, str] | None = None, status: dict[str, Any] | None = None
+) -> dict[str, Any]:
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r"}
     return {
         "metadata": {"name": name, "uid": name, "namespace": "d", "ownerReferences": [owner]},
-        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i", "resources": {"requests": requests}}]},
+        "spec": {
+            "nodeName": node,
+            "containers": [{"name": "c", "image": "i", "resources": {"requests": requests or {}}}],
+        },
         "status": {"phase": "Running", **(status or {})},
     }
 
@@ -39,7 +44,7 @@ def _view(pods: list[dict[str, Any]], **allocatable: str) -> ClusterView:
 def test_a_request_of_zero_fits_where_the_resource_does_not_exist_and_not_where_too_much_is_given(
     has: dict[str, str], misfit: str
 ) -> None:
-    view = _view([_pod("zero", "b", **{DEVICE: "0"}), _pod("holder", "a", **{DEVICE: "2"})], **has)
+    view = _view([_pod("zero", "b", {DEVICE: "0"}), _pod("holder", "a", {DEVICE: "2"})], **has)
     node, pod = view.nodes[0], view.pods[0]
     assert upstream_misfit(pod, node, view) == misfit
     assert native_misfits(pod, node, view) == [misfit][: bool(misfit)]
@@ -48,7 +53,7 @@ def test_a_request_of_zero_fits_where_the_resource_does_not_exist_and_not_where_
 
 def test_exit_codes_of_ephemeral_containers_never_count() -> None:
     ended = [{"name": "debug", "state": {"terminated": {"exitCode": 137, "reason": "Error"}}}]
-    view = _view([_pod("debugged", "a", {"ephemeralContainerStatuses": ended})])
+    view = _view([_pod("debugged", "a", status={"ephemeralContainerStatuses": ended})])
     assert _evicted(view, "PodLifeTime", exitCodes=[137], includingEphemeralContainers=True) == []
     assert _evicted(view, "PodLifeTime", states=["Error"], includingEphemeralContainers=True) == ["debugged"]
 
@@ -66,7 +71,7 @@ def test_the_mean_is_that_of_the_nodes_with_the_resource() -> None:
         {"metadata": {"name": name}, "status": {"allocatable": {"cpu": "9", "memory": "9Gi", **each}}}
         for name, each in zip("abc", amounts, strict=True)
     ]
-    pods = [_pod(name, "a", **{DEVICE: "1"}) for name in "pqrs"]
+    pods = [_pod(name, "a", {DEVICE: "1"}) for name in "pqrs"]
     view = ClusterView(now=0.0, nodes=tuple(map(node_view_from_json, nodes)), pods=tuple(map(pod_view_from_json, pods)))
     bounds = {DEVICE: 40}
     assert _evicted(
