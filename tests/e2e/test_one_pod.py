@@ -115,7 +115,10 @@ def test_backup_becomes_a_stack_with_the_same_past(koord: Koord) -> None:
     assert "is not empty" in koord.said("backup", str(folder), status=1)[1]
     assert "a stack runs in" in koord.said("restore", str(folder), status=1)[1]
     again = Koord(koord.var.parent / "again")
-    again.run("restore", str(folder))
+    digest = json.loads((folder / "backup.json").read_bytes())["digest"]
+    refused = again.said("restore", str(folder), "--digest", "0" * 12, status=1)[1]
+    assert "must be 000000000000" in refused
+    again.run("restore", str(folder), "--digest", digest)
     try:
         again.run("up", "--no-agent", "--simulated-nodes", "3")
         moments = again.ask("explain", "pod", "web")["moments"]
