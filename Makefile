@@ -145,7 +145,7 @@ $(SIG_SCHEDULING): $(wildcard $(KUBERNETES_SOURCES)/go.* $(KUBERNETES_SOURCES)/s
 
 SIG_SCHEDULING_BUILT := $(if $(shell command -v go),$(KUBERNETES_TOOLS)/.built $(SIG_SCHEDULING))
 test-sig-scheduling: setup $(SIG_SCHEDULING_BUILT) ## Kubernetes' own end-to-end tests of its scheduler, on ours (root, go)
-	@$(PYTEST) -n 2 --suite sig_scheduling tests/sig_scheduling
+	@$(PYTEST) -n 0 --suite sig_scheduling tests/sig_scheduling
 
 # kube-scheduler's plugins and the API server's defaults and validation as one program, which answers lines of JSON.
 ORACLE := $(CURDIR)/var/oracle/oracle

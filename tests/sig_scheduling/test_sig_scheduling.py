@@ -1,9 +1,9 @@
 """Kubernetes' own end-to-end tests of SIG Scheduling with our scheduler in the place of kube-scheduler.
 
-docs/sig-scheduling.md is the list: what passes there must pass here, and no test is missing from it. The tests are not
-ours, wait for minutes, and run one after the other. So two clusters share them.
+docs/sig-scheduling.md is the list: what passes there must pass here, and no test is missing from it.
 """
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pytest
 from koordcore.embedded.nats import NatsServer
 from koordctl.stack.kubernetes.programs import admin_kubeconfig
 from support.kubernetes.control_plane import ROOT, ControlPlane
-from support.sig_scheduling.cluster import scheduled_by_us
+from support.sig_scheduling.cluster import end_pods_without_port, scheduled_by_us
 from support.sig_scheduling.program import PROGRAM, run_specs
 
 pytestmark = [
@@ -19,8 +19,6 @@ pytestmark = [
     pytest.mark.skipif(not PROGRAM.exists(), reason="sig-scheduling not built: `make test-sig-scheduling` needs Go"),
 ]
 
-WAITS = "conflict between pods with same hostPort and protocol but one using 0.0.0.0"
-"""A test that waits five minutes for a pod that must not get a node."""
 PAGE = ROOT / "docs" / "sig-scheduling.md"
 ROW = re.compile(r"^\| (?P<group>[^|]+) \| (?P<test>[^|]+) \| (?P<result>passes|does not apply)[^|]*\|$", re.MULTILINE)
 
@@ -31,28 +29,21 @@ def listed(result: str = "") -> list[str]:
     return sorted(f"{row['group']}: {row['test']}" for row in rows if result in ("", row["result"]))
 
 
-async def run(plane: ControlPlane, nats: NatsServer, directory: Path, *flags: str, focus: str = "") -> dict[str, str]:
-    """Run tests on a new cluster, and return test -> state, with the failure if it failed."""
-    async with scheduled_by_us(plane, nats, directory) as whole:
-        specs = await run_specs(directory, f"--kubeconfig={admin_kubeconfig(plane.directory)}", *flags, focus=focus)
-        states = {spec.name: f"{spec.state} {spec.failure}".strip() for spec in specs}
-        if set(states.values()) != {"passed"}:
-            print(whole.trouble(), (directory / "sig-scheduling.log").read_text(encoding="utf-8"), sep="\n")
-        return states
-
-
 async def test_the_page_lists_every_test(tmp_path: Path) -> None:
     assert sorted(spec.name for spec in await run_specs(tmp_path, "--ginkgo.dry-run")) == listed()
 
 
-async def test_a_pod_whose_host_port_is_taken_waits(
-    plane: ControlPlane, fresh_nats_server: NatsServer, tmp_path: Path
-) -> None:
-    (waiting,) = (name for name in listed("passes") if WAITS in name)
-    assert await run(plane, fresh_nats_server, tmp_path, focus=WAITS) == {waiting: "passed"}
-
-
-async def test_all_others_that_apply_pass(plane: ControlPlane, fresh_nats_server: NatsServer, tmp_path: Path) -> None:
-    expected = {name: "passed" for name in listed("passes") if WAITS not in name}
-    left_out = [WAITS, *(name.partition(": ")[2] for name in listed("does not apply"))]
-    assert await run(plane, fresh_nats_server, tmp_path, *(f"--ginkgo.skip={text}" for text in left_out)) == expected
+async def test_all_that_apply_pass(plane: ControlPlane, fresh_nats_server: NatsServer, tmp_path: Path) -> None:
+    left_out = [f"--ginkgo.skip={name.partition(': ')[2]}" for name in listed("does not apply")]
+    told: list[str] = []
+    async with scheduled_by_us(plane, fresh_nats_server, tmp_path) as whole:
+        ending = asyncio.create_task(end_pods_without_port(plane, told))
+        specs = await run_specs(tmp_path, f"--kubeconfig={admin_kubeconfig(plane.directory)}", *left_out)
+        ending.cancel()
+        trouble = whole.trouble()
+    failures = [spec for spec in specs if spec.state != "passed"]
+    if failures or not specs:
+        print(trouble, (tmp_path / "sig-scheduling.log").read_text(encoding="utf-8"), sep="\n")
+    assert failures == []
+    assert sorted(spec.name for spec in specs) == listed("passes")
+    assert len(told) == 1, "one test wants to see that a taken port of the host keeps a pod from its node"
