@@ -158,6 +158,12 @@ ELSEWHERE = (
         "it needs old facts and snapshots",
     ),
     Elsewhere(
+        "koord restore PLACE --digest SHA256",
+        "tests/e2e/test_one_pod.py",
+        '"restore", str(folder), "--digest", digest',
+        "its digest is known once the backup is there",
+    ),
+    Elsewhere(
         "koord bus skip FOLD N --reason TEXT",
         "tests/integration/test_poison_event.py",
         '"bus", "skip", "manager"',
