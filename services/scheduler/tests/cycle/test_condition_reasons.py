@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from koord_scheduler.domain.loop.cycle.deciding import gated
+from koord_scheduler.domain.plugins.pod_gates import MOST_POD_TERMS
 from koordcore.events.explanations import PodGated, PodUnschedulable
 from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.protocol import keys
@@ -100,3 +101,24 @@ def test_pods_of_groups_of_the_workload_api_are_kept_back_with_the_reason(field:
         "running": "n",
         "of-both": "n",
     }
+
+
+def test_a_pod_with_too_many_terms_about_other_pods_is_kept_back_with_the_reason() -> None:
+    def away_from(others: int) -> dict[str, Any]:
+        terms = [
+            {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": f"a-{number}"}}}
+            for number in range(others)
+        ]
+        return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+    scheduler = Scheduler(SmallLog())
+    scheduler.log.add_node(node("n"))
+    scheduler.log.add_pod(pod("most", {"cpu": "1"}, affinity=away_from(MOST_POD_TERMS)))
+    scheduler.log.add_pod(pod("more", {"cpu": "1"}, affinity=away_from(MOST_POD_TERMS + 1)))
+    scheduler.run()
+    [told] = gated(scheduler.state)
+    assert (told.uid, told.message) == (
+        "more",
+        "spec.affinity: at most 256 terms about other pods are supported, got 257",
+    )
+    assert scheduler.state.pods["most"].node == "n"

@@ -8,8 +8,10 @@ Source: scheduler-core spec, 5.6 and 5.7
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Generic, TypeVar
 from weakref import WeakSet, WeakValueDictionary
+
+from koordcore.protocol.selectors import Operator
 
 from koord_scheduler.domain.cluster.forgetting import Forgetting
 from koord_scheduler.domain.cluster.kinds import NAME_LABEL, PodKind, Question, Term
@@ -35,13 +37,76 @@ class _Asked(Counter):
         self.questions = questions
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class OwnedTerm:
-    """An inter-pod affinity term that pods in the cluster have, and the number of these pods on each node."""
+    """An inter-pod affinity term that pods on nodes have."""
 
     term: Term  # The topology key and the selection of pods
     weight: int  # Weight of a preferred term, negative for anti-affinity; 0 for required terms
-    owners: Counter  # Counter of the pods that have the term
+    number: int  # Of the terms, in the order in which they appeared
+    kinds: dict[PodKind, None] = field(default_factory=dict[PodKind, None])  # The kinds of the pods that have the term
+    # Counter of these pods. None until a pod that the term selects asks for it: most terms of others select few pods.
+    counter: Counter | None = None
+
+
+class OwnedTerms(Generic[_K]):
+    """Terms by key, and by a label value that they require, so that terms about other pods are not looked at."""
+
+    def __init__(self) -> None:
+        self._terms: dict[_K, OwnedTerm] = {}
+        self._requiring: dict[tuple[str, str], dict[_K, OwnedTerm]] = {}
+        self._others: dict[_K, OwnedTerm] = {}
+        self._appeared = 0
+
+    def __len__(self) -> int:
+        return len(self._terms)
+
+    def get(self, key: _K) -> OwnedTerm | None:
+        return self._terms.get(key)
+
+    def add(self, key: _K, term: Term, weight: int) -> OwnedTerm:
+        self._appeared += 1
+        owned = self._terms[key] = OwnedTerm(term, weight, self._appeared)
+        required = _required_labels(term)
+        for label in required:
+            self._requiring.setdefault(label, {})[key] = owned
+        if not required:
+            self._others[key] = owned
+        return owned
+
+    def remove(self, key: _K) -> None:
+        owned = self._terms.pop(key)
+        for label in _required_labels(owned.term):
+            filed = self._requiring[label]
+            filed.pop(key, None)
+            if not filed:
+                del self._requiring[label]
+        self._others.pop(key, None)
+
+    def about(self, kind: PodKind, namespaces: Mapping[str, Mapping[str, str]]) -> list[OwnedTerm]:
+        """Return the terms that select pods of a kind, in the order in which they appeared. `namespaces`: namespace ->
+        its labels.
+        """
+        found = [owned for owned in self._others.values() if owned.term.question.is_about(kind, namespaces)]
+        if self._requiring:
+            for label in kind.labels.items():
+                filed = self._requiring.get(label)
+                if filed is not None:
+                    found += [owned for owned in filed.values() if owned.term.question.is_about(kind, namespaces)]
+        return sorted(found, key=_number_of)
+
+
+def _number_of(owned: OwnedTerm) -> int:
+    return owned.number
+
+
+def _required_labels(term: Term) -> list[tuple[str, str]]:
+    """Return label values of which each pod that the term selects has one; empty if there are none."""
+    selector = term.question.selector
+    for requirement in selector.requirements if selector is not None else ():
+        if requirement.operator is Operator.IN:
+            return [(requirement.key, value) for value in requirement.values]
+    return []
 
 
 class Population:
@@ -59,9 +124,9 @@ class Population:
         self._forgetting = Forgetting()
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self.namespaces_version = 0  # Number that grows when labels of a namespace change
-        self.affinity: dict[Term, OwnedTerm] = {}  # Required affinity terms that pods on nodes have
-        self.anti_affinity: dict[Term, OwnedTerm] = {}  # Required anti-affinity terms that pods on nodes have
-        self.preferred: dict[tuple[Term, int], OwnedTerm] = {}  # Preferred terms that pods on nodes have
+        self.affinity: OwnedTerms[Term] = OwnedTerms()  # Required affinity terms that pods on nodes have
+        self.anti_affinity: OwnedTerms[Term] = OwnedTerms()  # Required anti-affinity terms that pods on nodes have
+        self.preferred: OwnedTerms[tuple[Term, int]] = OwnedTerms()  # Preferred terms that pods on nodes have
         self.terms_version = 0  # Number that grows when one of these terms appears or disappears
         self.moves = 0  # Number that grows with every pod that comes or leaves, and if domains or namespaces change
 
@@ -94,6 +159,19 @@ class Population:
                         known.add(row, count)
         self._fit(known)
         return known
+
+    def owners(self, owned: OwnedTerm) -> Counter:
+        """A counter of the pods that have a term. It is made on first use, and kept while pods have the term."""
+        counter = owned.counter
+        if counter is None:
+            counter = owned.counter = Counter(self._nodes.capacity)
+            for kind in owned.kinds:
+                entry = self._entries[kind]
+                entry.counters.append(counter)
+                for row, count in entry.rows.items():
+                    counter.add(row, count)
+        self._fit(counter)
+        return counter
 
     def sums(self, key: str, *questions: Question) -> DomainSums:
         """Return the number of pods that all questions select, by value of the node label `key` (topology domain)."""
@@ -158,7 +236,10 @@ class Population:
         for asked in (*self._asked_in.get(kind.namespace, ()), *self._asked_anywhere):
             if self._belongs(kind, asked):
                 entry.counters.append(asked)
-        entry.counters.extend(owned.owners for owned in self._own(kind))
+        for owned in self._own(kind):
+            owned.kinds[kind] = None
+            if owned.counter is not None:
+                entry.counters.append(owned.counter)
         return entry
 
     def _exit(self, kind: PodKind) -> None:
@@ -169,11 +250,11 @@ class Population:
             del self._in_namespace[kind.namespace]
         terms = kind.terms
         for term in terms.affinity:
-            self._disown(self.affinity, term)
+            self._disown(self.affinity, term, kind)
         for term in terms.anti_affinity:
-            self._disown(self.anti_affinity, term)
+            self._disown(self.anti_affinity, term, kind)
         for weighted in terms.preferred:
-            self._disown(self.preferred, weighted)
+            self._disown(self.preferred, weighted, kind)
 
     def _own(self, kind: PodKind) -> Iterator[OwnedTerm]:
         for term in kind.terms.affinity:
@@ -183,18 +264,20 @@ class Population:
         for term, weight in kind.terms.preferred:
             yield self._owned(self.preferred, (term, weight), term, weight)
 
-    def _owned(self, terms: dict[_K, OwnedTerm], key: _K, term: Term, weight: int) -> OwnedTerm:
+    def _owned(self, terms: OwnedTerms[_K], key: _K, term: Term, weight: int) -> OwnedTerm:
         owned = terms.get(key)
         if owned is None:
-            owned = terms[key] = OwnedTerm(term, weight, Counter(self._nodes.capacity))
+            owned = terms.add(key, term, weight)
             self.terms_version += 1
         return owned
 
-    def _disown(self, terms: dict[_K, OwnedTerm], key: _K) -> None:
+    def _disown(self, terms: OwnedTerms[_K], key: _K, kind: PodKind) -> None:
         owned = terms.get(key)
-        if owned is not None and owned.owners.total == 0:
-            del terms[key]
-            self.terms_version += 1
+        if owned is not None:
+            owned.kinds.pop(kind, None)
+            if not owned.kinds:
+                terms.remove(key)
+                self.terms_version += 1
 
     def _belongs(self, kind: PodKind, asked: _Asked) -> bool:
         return all(question.is_about(kind, self._namespaces) for question in asked.questions)

@@ -20,8 +20,8 @@ import numpy as np
 
 from koord_scheduler.domain.cluster.equivalence_classes import Subject
 from koord_scheduler.domain.cluster.kinds import PodKind, Term
-from koord_scheduler.domain.cluster.population import Population
-from koord_scheduler.domain.columns.counters import Counter, DomainSums
+from koord_scheduler.domain.cluster.population import OwnedTerm, Population
+from koord_scheduler.domain.columns.counters import DomainSums
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.config.kubernetes_args import InterPodAffinityArgs
 from koord_scheduler.domain.framework.cross_node_points import MOST_DETAILS, Detail
@@ -61,11 +61,11 @@ class InterPodAffinity:
         """Return the filter for a pod. None if the pod has no required terms and no running pod's anti-affinity selects
         it.
         """
-        against = [owned for owned in self.population.anti_affinity.values() if self._is_about(owned.term, subject)]
+        against = self.population.anti_affinity.about(subject.kind, self.population.namespaces)
         terms = subject.kind.terms
         if not (terms.affinity or terms.anti_affinity or against):
             return None
-        return InterPodFilter(self, subject, [(owned.term, self._of(owned.owners, owned.term)) for owned in against])
+        return InterPodFilter(self, subject, [(owned.term, self._owners(owned)) for owned in against])
 
     def score_for(self, subject: Subject) -> "InterPodScore | None":
         """Return the score for a pod. None if the pod has no preferred terms and no term of a running pod selects it.
@@ -83,20 +83,15 @@ class InterPodAffinity:
             yield _Weighted(self.population.sums(term.topology_key, term.question), weight)
 
     def _of_others(self, subject: Subject) -> Iterator[_Weighted]:
-        hard = self.args.hard_pod_affinity_weight
+        population, hard = self.population, self.args.hard_pod_affinity_weight
         if hard:
-            for owned in self.population.affinity.values():
-                if self._is_about(owned.term, subject):
-                    yield _Weighted(self._of(owned.owners, owned.term), hard)
-        for owned in self.population.preferred.values():
-            if self._is_about(owned.term, subject):
-                yield _Weighted(self._of(owned.owners, owned.term), owned.weight)
+            for owned in population.affinity.about(subject.kind, population.namespaces):
+                yield _Weighted(self._owners(owned), hard)
+        for owned in population.preferred.about(subject.kind, population.namespaces):
+            yield _Weighted(self._owners(owned), owned.weight)
 
-    def _is_about(self, term: Term, subject: Subject) -> bool:
-        return term.question.is_about(subject.kind, self.population.namespaces)
-
-    def _of(self, counter: Counter, term: Term) -> DomainSums:
-        return DomainSums(counter, self.nodes.label(term.topology_key))
+    def _owners(self, owned: OwnedTerm) -> DomainSums:
+        return DomainSums(self.population.owners(owned), self.nodes.label(owned.term.topology_key))
 
 
 class InterPodFilter:
