@@ -66,12 +66,14 @@ def suppression(cluster: Cluster) -> Generator[None]:
     before = shares.read_text()
     shares.write_text(MOST_SHARES)
     try:
-        configure(cluster, BY_QUOTA)
-        until_blocking(lambda: class_quota(cluster) > 0, "best effort has a quota", every=0.05)
-        # Below the quota of the class, batch pods have none of their own.
-        until_blocking(lambda: kernel_values(cluster, "batch")["quota"] == "-1", "the quota of batch", every=0.05)
-        yield
-        configure(cluster, None)
+        try:
+            configure(cluster, BY_QUOTA)
+            until_blocking(lambda: class_quota(cluster) > 0, "best effort has a quota", every=0.05)
+            # Below the quota of the class, batch pods have none of their own.
+            until_blocking(lambda: kernel_values(cluster, "batch")["quota"] == "-1", "the quota of batch", every=0.05)
+            yield
+        finally:
+            configure(cluster, None)
         until_blocking(lambda: class_quota(cluster) == NO_LIMIT, "best effort has no quota", every=0.05)
         until_blocking(lambda: kernel_values(cluster, "batch")["quota"] == "30000", "the quota of batch", every=0.05)
     finally:
