@@ -1,5 +1,6 @@
 """Sidecars, init containers, host network, static pods and ephemeral containers have the right values in cgroups."""
 
+import secrets
 from pathlib import Path
 
 import pytest
@@ -100,12 +101,14 @@ def test_pods_on_the_hosts_network_and_static_pods_leave_the_exclusive_cpu(clust
 
 
 def test_an_ephemeral_container_has_the_cpus_of_its_pod(cluster: Cluster) -> None:
-    words = ("--image", IMAGE, "--image-pull-policy=Never", "--container=look", "--profile=general", "--attach=false")
-    cluster.plane.kubectl("debug", "pinned", *words, "--", "/bin/sh", "-c", "sleep 60")
+    name = f"look-{secrets.token_hex(3)}"  # that of an ephemeral container is never free again
+    words = (f"--container={name}", "--image", IMAGE, "--image-pull-policy=Never", "--profile=general")
+    cluster.plane.kubectl("debug", "pinned", *words, "--attach=false", "--", "/bin/sh", "-c", "sleep 60")
 
     def running() -> str:
-        statuses: list[Json] = pod(cluster, "pinned")["status"].get("ephemeralContainerStatuses") or [{}]
-        return container_of(statuses[0]) if "running" in statuses[0].get("state", {}) else ""
+        statuses: list[Json] = pod(cluster, "pinned")["status"].get("ephemeralContainerStatuses", [])
+        own: Json = next((each for each in statuses if each["name"] == name), Json())
+        return container_of(own) if "running" in own.get("state", {}) else ""
 
     container = until_blocking(running, "the ephemeral container runs", every=0.2)
     path = f"{pod_directory(pod(cluster, 'pinned'))}/{container}"
