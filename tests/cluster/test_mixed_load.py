@@ -9,7 +9,7 @@ from support.cluster.cluster import NODES, Cluster
 from support.cluster.koord_command import Operator
 from support.cluster.load import hog, latency, python, server
 from support.cluster.suppression import configure, remove, start, suppressed_after
-from support.cluster.workloads import MIB, Json, best_effort, pod, wait_running, workload
+from support.cluster.workloads import MIB, Json, best_effort, kernel_values, pod, wait_running, workload
 from support.until import until_blocking
 
 pytestmark = [pytest.mark.cluster, pytest.mark.root, pytest.mark.timeout(1200)]
@@ -69,10 +69,14 @@ def larger_agent(cluster: Cluster) -> Generator[None]:
     cluster.plane.kubectl("replace", "-f", "-", stdin=json.dumps(document))
     cluster.plane.kubectl("rollout", "status", *name, "--timeout=240s")
     yield
-    configure(cluster, None)
-    cluster.plane.kubectl("rollout", "undo", *name)
-    cluster.plane.kubectl("rollout", "status", *name, "--timeout=240s")
-    cluster.plane.kubectl("delete", *bound)
+    try:
+        configure(cluster, None)
+        # The agent without a kubelet does not put back the quota of a container that started without one.
+        until_blocking(lambda: kernel_values(cluster, "batch")["quota"] == "30000", "the quota of batch", every=0.05)
+    finally:
+        cluster.plane.kubectl("rollout", "undo", *name)
+        cluster.plane.kubectl("rollout", "status", *name, "--timeout=240s")
+        cluster.plane.kubectl("delete", *bound)
 
 
 def ended(cluster: Cluster, name: str) -> Json:
