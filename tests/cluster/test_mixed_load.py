@@ -19,19 +19,12 @@ ROUNDS = 3
 TOKENS = "/var/run/secrets/koordstream"
 EATER = """
 import time
-held = []
-def used():
-    with open("/proc/meminfo") as lines:
-        rows = dict(line.split(":") for line in lines)
-    total, available = (int(rows[name].split()[0]) for name in ("MemTotal", "MemAvailable"))
-    return 100 * (total - available) / total
-while True:
-    if used() < %d and len(held) < 4096:
-        held.append(b"x" * (1 << 20))
-    else:
-        time.sleep(0.05)
+held = b"x" * %d
+print("full", flush=True)
+time.sleep(100000)
 """
-"""Takes memory of the node until so many percent are in use, 4 GiB at most."""
+"""Takes so many bytes of memory and keeps them."""
+MOST_EATEN = 4096 * MIB
 
 
 @pytest.mark.usefixtures("suppression")
@@ -117,19 +110,19 @@ def test_a_kill_for_lack_of_memory_reaches_the_recommender(cluster: Cluster, som
         cluster.plane.kubectl("delete", "recommendation", "greedy", "--ignore-not-found")
 
 
-def used_percent() -> int:
-    """Percent of the machine's memory that are in use. The node sees the machine's."""
+def memory() -> tuple[int, int]:
+    """The machine's memory in bytes, in all and available. The node sees the machine's."""
     rows = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    total, available = (int(rows[name].split()[0]) for name in ("MemTotal", "MemAvailable"))
-    return 100 * (total - available) // total
+    total, available = (1024 * int(rows[name].split()[0]) for name in ("MemTotal", "MemAvailable"))
+    return total, available
 
 
 @pytest.mark.usefixtures("larger_agent")
 def test_memory_pressure_evicts_best_effort_and_nothing_else(cluster: Cluster, someone: Operator) -> None:
+    """The thresholds fall below what is in use. So machines of any size are under pressure, and none runs short."""
     before = {name: pod(cluster, name)["status"]["containerStatuses"] for name in ("web", "pinned")}
-    threshold = used_percent() + 6
-    configure(cluster, {"memoryEvictThresholdPercent": threshold, "memoryEvictLowerPercent": threshold - 2})
-    document = python(workload("memory-hog", "BE", {}), EATER % (threshold + 3))
+    _, available = memory()
+    document = python(workload("memory-hog", "BE", {}), EATER % min(MOST_EATEN, available // 4))
     del document["spec"]["containers"][0]["resources"]
     document["spec"]["restartPolicy"] = "Never"
 
@@ -138,11 +131,15 @@ def test_memory_pressure_evicts_best_effort_and_nothing_else(cluster: Cluster, s
         return found.code != 0 or found.out == "Failed"
 
     try:
-        cluster.plane.apply(document)
+        start(cluster, document, "memory-hog", "full")
+        total, available = memory()
+        threshold = max(100 * (total - available) // total - 2, 2)
+        configure(cluster, {"memoryEvictThresholdPercent": threshold, "memoryEvictLowerPercent": threshold - 1})
         until_blocking(is_gone, "the hog is evicted", seconds=240, every=0.2)
         assert {name: pod(cluster, name)["status"]["containerStatuses"] for name in before} == before
         assert "default/memory-hog by BEMemoryEvict" in someone.koord("explain", "node", cluster.machine.name)
     finally:
+        configure(cluster, None)
         remove(cluster, "memory-hog")
     if cluster.plane.ask("get", "pod", "batch").code:
         cluster.plane.apply(best_effort("batch"))
