@@ -25,6 +25,8 @@ WANTED = {
     "Gt of a fraction": "kube-scheduler cannot read it, and the pod could never run",
     "host address invalid": "no node can listen on it",
     "host address with leading zeros": "kubelets and runtimes read it in different ways",
+    "maxSkew absent": "1: what we show of a pod leaves out values that are the default, and can be applied",
+    "whenUnsatisfiable absent": "DoNotSchedule, as above",
 }
 """Faults of which our verdict differs, and why it stays."""
 

@@ -203,19 +203,22 @@ async def test_a_first_import_says_how_far_it_is(tmp_path: Path) -> None:
         for number in range(3):
             await world.server.apply(pod(f"pod-{number}", nodeName="node-1"))
         await world.server.apply(node("node-1"))
-        fault = world.server.faults.add(Fault("GET", "/apis/apps/v1/replicasets", 503, times=1_000_000))
+        fault = world.server.faults.add(Fault("GET", "/api/v1/nodes", 503, times=1_000_000))
+        other = world.server.faults.add(Fault("GET", "/apis/apps/v1/replicasets", 503, times=1_000_000))
         with capture_logs() as lines:
             await world.begin()
-            await world.until(lambda: len(world.view.state.of_kind(PodSpecState)) == 3)
             await world.until(lambda: any(line["event"] == "gateway_lists" for line in lines))
             assert world.gateway.importing is not None
             assert re.fullmatch(
-                r"(\d+) of \1 objects of the API server are imported, not listed yet: replicasets",
+                r"\d+ of \d+ objects of the API server are imported, not listed yet: .*nodes.*",
                 world.gateway.importing,
             )
             fault.times = 0
+            await world.until(lambda: world.gateway.importing is None)
+            assert len(world.view.state.of_kind(PodSpecState)) == 3
+            assert not world.gateway.is_idle, "ReplicaSets are not listed, and nothing waits for them"
+            other.times = 0
             await world.until(lambda: world.gateway.is_idle)
-            assert world.gateway.importing is None
         await world.stop()
 
         fault.times = 1_000_000

@@ -101,6 +101,22 @@ def test_pods_of_a_workload_request_what_its_template_limits(cluster: Cluster) -
     assert pod_requests(created.object) == {"nvidia.com/gpu": 1}
 
 
+def test_pods_of_a_workload_have_its_spread_constraints_also_with_values_that_are_defaults(cluster: Cluster) -> None:
+    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    document = json.loads(pod("web", topologySpreadConstraints=[spread]))
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}}
+    written = json.dumps({**deployment, "spec": {"replicas": 1, "template": {"spec": document["spec"]}}})
+
+    assert cluster.apply(written) == "created"
+    (uid,) = cluster.workloads()
+    [[created, *_]] = reconcile_workload(cluster.view, uid, now=NOW, limit=1)
+    assert isinstance(created.event, PodSpecAdded)
+    [constraint] = created.event.object.spec.topology_spread_constraints
+    assert (constraint.max_skew, constraint.when_unsatisfiable) == (1, "DoNotSchedule")
+    cluster.fold([created])
+    assert cluster.apply(json.dumps({**HEAD, **msgspec.to_builtins(created.event.object)})) == "unchanged"
+
+
 def test_admission_sees_the_requests_that_follow_from_limits(cluster: Cluster) -> None:
     lsr = {"koordinator.sh/qosClass": "LSR"}
     batch = {"limits": {"kubernetes.io/batch-cpu": "1k"}}

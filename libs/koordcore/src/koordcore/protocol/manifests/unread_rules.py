@@ -1,5 +1,4 @@
-"""Validation rules of the Kubernetes API for fields of pods that typed objects leave out, or to which they give a value
-where an API server demands one.
+"""Validation rules of the Kubernetes API for fields of pods that typed objects leave out.
 
 They are read from the document as the user wrote it. A part of a wrong type is left to the schema of the kind.
 
@@ -36,18 +35,13 @@ def _spec(spec: Mapping[str, Any], path: str) -> Violations:
         yield InvalidInput(f"absent or one of {', '.join(_RESTART_POLICIES)}", policy, f"{path}.restartPolicy")
     if isinstance(deadline, int) and not 1 <= deadline <= _MOST_SECONDS:
         yield InvalidInput(f"1..{_MOST_SECONDS}, or absent", deadline, f"{path}.activeDeadlineSeconds")
-    volumes: set[object] = {volume.get("name") for _, volume in _items(spec, "volumes")}
+    names = [volume.get("name") for _, volume in _items(spec, "volumes")]
+    volumes = {name for name in names if isinstance(name, str)}
     for field in ("containers", "initContainers"):
         for index, container in _items(spec, field):
             where = f"{path}.{field}[{index}]"
             yield from _port_names(container, f"{where}.ports")
             yield from _mounts(container, volumes, f"{where}.volumeMounts")
-    for index, constraint in _items(spec, "topologySpreadConstraints"):
-        where = f"{path}.topologySpreadConstraints[{index}]"
-        if constraint.get("maxSkew") is None:
-            yield InvalidInput("1 or more", None, f"{where}.maxSkew")
-        if not constraint.get("whenUnsatisfiable"):
-            yield InvalidInput("DoNotSchedule or ScheduleAnyway", None, f"{where}.whenUnsatisfiable")
 
 
 def _port_names(container: Mapping[str, Any], path: str) -> Violations:
@@ -64,15 +58,16 @@ def _port_names(container: Mapping[str, Any], path: str) -> Violations:
         names.add(name)
 
 
-def _mounts(container: Mapping[str, Any], volumes: set[object], path: str) -> Violations:
-    paths: set[object] = set()
+def _mounts(container: Mapping[str, Any], volumes: set[str], path: str) -> Violations:
+    paths: set[str] = set()
     for index, mount in _items(container, "volumeMounts"):
         name, mount_path, where = mount.get("name"), mount.get("mountPath"), f"{path}[{index}]"
-        if name not in volumes:
+        if not isinstance(name, str) or name not in volumes:
             yield InvalidInput("the name of a volume of the pod", name, f"{where}.name")
-        if not mount_path:
+        if not isinstance(mount_path, str) or not mount_path:
             yield InvalidInput("the path of the mount", mount_path, f"{where}.mountPath")
-        elif mount_path in paths:
+            continue
+        if mount_path in paths:
             yield InvalidInput("unique among the mounts of the container", mount_path, f"{where}.mountPath")
         paths.add(mount_path)
 

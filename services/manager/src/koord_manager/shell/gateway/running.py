@@ -49,6 +49,8 @@ MISCONFIGURED_SECONDS: Final = 300.0
 """Longest pause before a misconfigured log is tried again."""
 PROGRESS_SECONDS: Final = 2.0
 """Seconds between two lines of the log about how many objects are listed and stored, while they are."""
+_IMPORTED: Final = ("nodes", "pods", "namespaces")
+"""Resources that a first import waits for."""
 QUEUE: Final = 16
 """Maximum number of pages and batches that wait for the ingest, so that a slow log slows the lists."""
 
@@ -123,11 +125,11 @@ class Gateway:
     def importing(self) -> str | None:
         """Sentence that says how far the first import is, or None if there is none.
 
-        In it, this instance leads over a log that had no node and no pod, and has not listed everything yet. Each node
-        would be decided anew for each page that has a pod of it, so no controller decides until its end.
+        In it, this instance leads over a log that had no node and no pod, and has not listed nodes, pods and namespaces
+        yet. Each node would be decided anew for each page that has a pod of it, so no controller decides until its end.
         """
         term = self._term
-        return term.progress if term is not None and term.is_first and term.problem is not None else None
+        return term.progress if term is not None and term.is_first and term.is_importing else None
 
     @property
     def queue(self) -> WorkQueue | None:
@@ -265,6 +267,13 @@ class _TermOfGateway:
         """Sentence that names the resources that were not listed yet, or None if all were."""
         missing = [item.name for item in self._settings.resources if item.name not in self._ingest.reached]
         return f"not listed yet: {', '.join(missing)}" if missing else None
+
+    @property
+    def is_importing(self) -> bool:
+        """Whether nodes, pods or namespaces are not listed yet. Others may never be: the webhook of a CRD may fail."""
+        return any(
+            item.name in _IMPORTED and item.name not in self._ingest.reached for item in self._settings.resources
+        )
 
     @property
     def progress(self) -> str:
