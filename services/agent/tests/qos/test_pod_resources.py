@@ -98,30 +98,53 @@ def test_quota_of_the_class_leaves_the_quotas_of_its_pods_unlimited() -> None:
     assert {value for key, value in found.items() if key.endswith("quota_us")} == {"-1"}
 
 
-def test_quotas_of_unknown_containers_are_lifted_while_the_quota_of_the_class_limits_them() -> None:
-    slo = {"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota"}}
-    amounts = {BATCH_CPU: 300, BATCH_MEMORY: 64 << 20}
-    entry = PodOnNode(
-        uid="be",
-        namespace="d",
-        name="be",
-        requests=amounts,
-        limits=amounts,
-        qos="BE",
-        kube_qos="BestEffort",
-        priority_class="koord-batch",
+BY_QUOTA = {"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota"}}
+OF_POD, OF_MAIN = (f"besteffort/podbe{below}/cpu.cfs_quota_us" for below in ("", "/main"))
+
+
+def of_ledger(**limits: int) -> AgentPod:
+    """A batch pod `be` whose containers are unknown."""
+    return agent_pod_of_ledger(
+        PodOnNode(
+            uid="be",
+            namespace="d",
+            name="be",
+            requests=limits,
+            limits=limits,
+            qos="BE",
+            kube_qos="BestEffort",
+            priority_class="koord-batch",
+        )
     )
-    seen, strategy = agent_pod_of_ledger(entry), PodResourcesStrategy(batch=True, normalization=False)
-    files = _Files(30_000, sandbox=-1)
-    of_pod, main = (f"besteffort/podbe{below}/cpu.cfs_quota_us" for below in ("", "/main"))
-    assert proposed(strategy, look(seen), files) == {}
-    assert proposed(strategy, look(seen, slo=slo), files) == {of_pod: "-1", main: "-1"}
-    lifted = _Files(-1)
-    assert proposed(strategy, look(seen, slo=slo, now_ms=RENEW_AFTER_MS), lifted) == {}
-    assert proposed(strategy, look(seen, now_ms=RENEW_AFTER_MS + 1), lifted) == {of_pod: "30000", main: "30000"}
-    assert proposed(strategy, look(seen, now_ms=2 * RENEW_AFTER_MS + 1), files) == {}
-    # A quota that somebody else lifts later is not ours.
-    assert proposed(strategy, look(seen, now_ms=3 * RENEW_AFTER_MS + 1), lifted) == {}
+
+
+LIMITED = of_ledger(**{BATCH_CPU: 300, BATCH_MEMORY: 64 << 20})
+
+
+def test_quotas_of_unknown_containers_are_lifted_while_the_quota_of_the_class_limits_them() -> None:
+    strategy, files, lifted = (
+        PodResourcesStrategy(batch=True, normalization=False),
+        _Files(30_000, sandbox=-1),
+        _Files(-1),
+    )
+    assert proposed(strategy, look(LIMITED, slo={}), files) == {}
+    assert proposed(strategy, look(LIMITED, slo=BY_QUOTA), files) == {OF_POD: "-1", OF_MAIN: "-1"}
+    assert proposed(strategy, look(LIMITED, slo=BY_QUOTA, now_ms=RENEW_AFTER_MS), lifted) == {}
+    restoring = proposed(strategy, look(LIMITED, slo={}, now_ms=RENEW_AFTER_MS + 1), lifted)
+    assert restoring == {OF_POD: "30000", OF_MAIN: "30000"}
+    assert proposed(strategy, look(LIMITED, slo={}, now_ms=2 * RENEW_AFTER_MS + 1), files) == {}
+    # Below the pod, a quota that somebody else lifts later is not ours.
+    assert proposed(strategy, look(LIMITED, slo={}, now_ms=3 * RENEW_AFTER_MS + 1), lifted) == {OF_POD: "30000"}
+
+
+def test_pod_that_another_agent_or_a_hook_left_unlimited_gets_the_quota_of_its_limit() -> None:
+    fresh, lifted = PodResourcesStrategy(batch=True, normalization=True), _Files(-1)
+    assert proposed(fresh, look(LIMITED, slo=BY_QUOTA), lifted) == {}
+    assert proposed(fresh, look(LIMITED, slo={}, annotations=RATIO), lifted) == {OF_POD: "24000"}
+    # Whether the quota of the class is in force is unknown.
+    assert proposed(PodResourcesStrategy(batch=True, normalization=False), look(LIMITED), lifted) == {}
+    unlimited = look(of_ledger(), slo={})
+    assert proposed(PodResourcesStrategy(batch=True, normalization=False), unlimited, lifted) == {}
 
 
 def test_ratio_scales_quotas_and_its_removal_restores_them() -> None:

@@ -297,7 +297,7 @@ class PodResourcesStrategy:
         batch = batch_pod(pod, pod.annotations)
         if batch is None:
             if not pod.containers:
-                yield from self._quotas_of_hooks(look.pod_directory(pod), readings, by_quota=by_quota)
+                yield from self._quotas_of_hooks(look, pod, readings, by_quota=by_quota)
             return
         listed = [(look.pod_directory(pod), batch.of_pod)]
         for container, directory in look.created_containers(pod):
@@ -307,22 +307,30 @@ class PodResourcesStrategy:
             values = batch_values(of_batch, ratio=self._ratio, is_suppressed_by_quota=by_quota)
             yield from _values(directory, values)
 
-    def _quotas_of_hooks(self, of_pod: str, readings: Readings, *, by_quota: bool) -> Iterator[_Value]:
+    def _quotas_of_hooks(
+        self, look: NodeLook, pod: AgentPod, readings: Readings, *, by_quota: bool
+    ) -> Iterator[_Value]:
         """Quotas that hooks set in a pod whose containers are unknown (no kubelet).
 
         While the quota of the class limits it, they are unlimited: on cgroup v1, the kernel refuses to lower the class
-        below any cgroup in it. Afterwards, what was lifted is put back.
+        below any cgroup in it. Afterwards, the pod has that of its limit, also if a hook left it unlimited or an agent
+        that has ended lifted it. Below the pod, what was lifted is put back.
         """
+        of_pod = look.pod_directory(pod)
+        of_limit = scaled_quota_us(milli_to_quota_us(pod.limits.get(BATCH_CPU, 0)), self._ratio or 1.0)
         for directory in readings.tree(of_pod):
             present = readings.quota_us(directory)
-            if by_quota and present not in (None, UNLIMITED):
-                self._lifted[directory] = present
-                yield BATCH_PLUGIN, CgroupFile(directory, QUOTA), UNLIMITED
-            elif not by_quota and directory in self._lifted:
-                if present == UNLIMITED:
-                    yield BATCH_PLUGIN, CgroupFile(directory, QUOTA), self._lifted[directory]
-                else:  # in place again, or another writer's
-                    del self._lifted[directory]
+            if by_quota:
+                if present not in (None, UNLIMITED):
+                    self._lifted[directory] = present
+                    yield BATCH_PLUGIN, CgroupFile(directory, QUOTA), UNLIMITED
+            elif present != UNLIMITED:  # in place again, or another writer's
+                self._lifted.pop(directory, None)
+            elif look.slo is not None:  # else the class may still have its quota
+                is_limited = directory == of_pod and of_limit != UNLIMITED
+                quota = of_limit if is_limited else self._lifted.get(directory, UNLIMITED)
+                if quota != UNLIMITED:
+                    yield BATCH_PLUGIN, CgroupFile(directory, QUOTA), quota
 
     def _scaled_quotas(
         self, look: NodeLook, pod: AgentPod, read_quota: Callable[[str], int | None]
