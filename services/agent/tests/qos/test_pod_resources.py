@@ -147,6 +147,15 @@ def test_pod_that_another_agent_or_a_hook_left_unlimited_gets_the_quota_of_its_l
     assert proposed(PodResourcesStrategy(batch=True, normalization=False), unlimited, lifted) == {}
 
 
+def test_cap_of_an_antagonist_is_not_put_back_as_the_quota_that_was_lifted() -> None:
+    strategy, unlimited = PodResourcesStrategy(batch=True, normalization=False), of_ledger()
+    for now_ms, files in enumerate((_Files(30_000), _Files(-1, podbe=10_000))):
+        seen = look(unlimited, slo=BY_QUOTA, now_ms=now_ms * RENEW_AFTER_MS)
+        assert proposed(strategy, seen, files)[OF_POD] == "-1"
+    restored = proposed(strategy, look(unlimited, slo={}, now_ms=2 * RENEW_AFTER_MS), _Files(-1))
+    assert (restored[OF_POD], restored[OF_MAIN]) == ("30000", "30000")
+
+
 def test_ratio_scales_quotas_and_its_removal_restores_them() -> None:
     strategy = PodResourcesStrategy(batch=True, normalization=True)
     of_service = "burstable/podls/ls/cpu.cfs_quota_us"

@@ -322,7 +322,7 @@ class PodResourcesStrategy:
             present = readings.quota_us(directory)
             if by_quota:
                 if present not in (None, UNLIMITED):
-                    self._lifted[directory] = present
+                    self._lifted.setdefault(directory, present)  # a later one may be a cap of an antagonist
                     yield BATCH_PLUGIN, CgroupFile(directory, QUOTA), UNLIMITED
             elif present != UNLIMITED:  # in place again, or another writer's
                 self._lifted.pop(directory, None)
