@@ -13,6 +13,7 @@ from koord_agent.domain.gate_names import BE_CPU_MANAGER, HAMI_MONITOR, POD_RESO
 from koord_agent.domain.hooks.call import HookOptions, HookRules
 from koord_agent.domain.hooks.plugins import FailurePolicy, enabled_plugins, registration, stages_of
 from koord_agent.domain.plans.plan import CgroupFile
+from koord_agent.domain.strategies.cpu_suppress_strategy import suppresses_cpu
 from koord_agent.domain.strategies.group_identity import BVT
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.bus.bus_link import BusLink
@@ -140,6 +141,7 @@ def hook_answers(shell: Shell[AgentSettings], agent: NodeAgent, audit: AuditSink
     options = HookOptions(
         unsets_quota=not settings.disable_unset_cpu_quota,
         be_by_manager=gates.enabled(BE_CPU_MANAGER),
+        suppresses=suppresses_cpu(gates.enabled),
         hami_library=str(settings.hami_core_library_directory_path),
         is_gpu_monitored=gates.enabled(HAMI_MONITOR),
     )

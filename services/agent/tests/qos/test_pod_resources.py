@@ -4,6 +4,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from koord_agent.domain import gate_names
+from koord_agent.domain.hooks.call import HookOptions, HookRules, rules_of_look
 from koord_agent.domain.hooks.facts import HookRepairs, SetValue
 from koord_agent.domain.kernel.cfs_bandwidth import BURST
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
@@ -13,6 +15,7 @@ from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json, agent_po
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.strategies.cpu_burst import CpuBurstStrategy
 from koord_agent.domain.strategies.cpu_burst_rules import QuotaStep, step_quota
+from koord_agent.domain.strategies.cpu_suppress_strategy import suppresses_cpu
 from koord_agent.domain.strategies.pod_resources import RENEW_AFTER_MS, PodResourcesStrategy, batch_pod, batch_values
 from koord_agent.domain.strategies.strategy import CycleState
 from koord_agent.shell.node.protect import HostReadings
@@ -119,6 +122,20 @@ def of_ledger(**limits: int) -> AgentPod:
 
 
 LIMITED = of_ledger(**{BATCH_CPU: 300, BATCH_MEMORY: 64 << 20})
+
+
+def test_quota_of_a_class_that_the_gates_keep_off_leaves_the_quotas_of_its_pods() -> None:
+    found = proposed(PodResourcesStrategy(batch=True, normalization=False, suppresses=False), look(BATCH, slo=BY_QUOTA))
+    assert {value for key, value in found.items() if key.endswith("quota_us")} == {"25000"}
+    for suppresses in (True, False):
+        machine = HookRules(options=HookOptions(suppresses=suppresses))
+        assert rules_of_look(look(slo=BY_QUOTA), machine).be_unlimited == suppresses
+
+
+def test_gates_decide_whether_cpu_suppression_can_act() -> None:
+    assert suppresses_cpu(lambda name: name == gate_names.BE_CPU_SUPPRESS)
+    assert not suppresses_cpu(lambda _: False)
+    assert not suppresses_cpu(lambda _: True), "the manager chooses the CPUs of best effort"
 
 
 def test_quotas_of_unknown_containers_are_lifted_while_the_quota_of_the_class_limits_them() -> None:

@@ -121,6 +121,7 @@ class HookOptions:
     # Whether pods that own CPUs get no CPU quota; False with the flag -disable-unset-cpu-quota.
     unsets_quota: bool = True
     be_by_manager: bool = False  # Whether the gate BECPUManager is on
+    suppresses: bool = True  # Whether the gates let CPU suppression limit best-effort pods
     hami_library: str = HAMI_LIBRARY  # Path of the HAMi-core library on the machine
     is_gpu_monitored: bool = False  # Whether the gate HamiCoreVGPUMonitor is on
 
@@ -154,12 +155,13 @@ class HookRules:
 
 def rules_of_look(look: NodeLook, machine: HookRules) -> HookRules:
     """Raises InvalidInput: The annotation of system QoS is malformed."""
+    by_quota = is_suppressed_by_quota(look.section("resourceUsedThresholdWithBE"), look.cpu_count)
     return replace(
         machine,
         bvt=bvt_rule(look.section("resourceQOSStrategy")),
         cpuset=cpuset_rule_of(look.pools, look.annotations, is_static=look.kubelet_static),
         ratio=normalization_ratio(look.annotations),
-        be_unlimited=is_suppressed_by_quota(look.section("resourceUsedThresholdWithBE"), look.cpu_count),
+        be_unlimited=machine.options.suppresses and by_quota,
         pods=look.by_cgroup_uid,
     )
 

@@ -26,7 +26,7 @@ class CpuSuppressStrategy:
     needs = Needs(section=RESOURCE_THRESHOLD, pace=Pace.SUPPRESS, node_slo=False)
 
     def __init__(self, is_enabled: Callable[[str], bool]) -> None:
-        self._is_on = is_enabled(BE_CPU_SUPPRESS) and not is_enabled(BE_CPU_MANAGER)
+        self._is_on = suppresses_cpu(is_enabled)
         self._memory = SuppressMemory()
         self._decision: Decision | None = None
 
@@ -51,6 +51,11 @@ class CpuSuppressStrategy:
     def decision(self, view: NodeView) -> Decision:
         """The last decision. If the strategy has not run yet, it is one without changes for this cycle's `view`."""
         return self._decision or decide(view, None, self._memory, ttl_ms=0)
+
+
+def suppresses_cpu(is_enabled: Callable[[str], bool]) -> bool:
+    """Whether the gates let this strategy limit best-effort pods."""
+    return is_enabled(BE_CPU_SUPPRESS) and not is_enabled(BE_CPU_MANAGER)
 
 
 def _lowered(policy: ThresholdStrategy, points: int) -> ThresholdStrategy:

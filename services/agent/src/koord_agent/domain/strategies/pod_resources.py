@@ -200,7 +200,7 @@ def is_suppressed_by_quota(threshold: Mapping[str, Any], node_cpus: int = 0) -> 
     """Whether CPU suppression limits the best-effort class by its quota (`resourceUsedThresholdWithBE` as JSON).
 
     Then the quotas of pods have to be unlimited, because a quota must not exceed that of the parent. `node_cpus` of 0
-    means unknown.
+    means unknown. If the gates keep CPU suppression off, its settings say nothing.
     """
     by_quota = threshold.get("cpuSuppressPolicy") == CFS_QUOTA_POLICY or cannot_shrink(node_cpus)
     return bool(threshold.get("enable")) and by_quota
@@ -226,6 +226,7 @@ class PodResourcesStrategy:
     needs = Needs(gates=(BATCH_RESOURCE, CPU_NORMALIZATION), node_slo=False)
     batch: bool  # Whether the gate BatchResource is on
     normalization: bool  # Whether the gate CPUNormalization is on
+    suppresses: bool = True  # Whether the gates let CPU suppression limit best-effort pods
     _seen: tuple[object, ...] = ()
     _pods: tuple[AgentPod, ...] = ()
     _ratio: float | None = None
@@ -238,7 +239,7 @@ class PodResourcesStrategy:
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
         """No plans while the inputs are unchanged and less than 10 s have passed since the last plans."""
         problems = self._take_ratio(look)
-        by_quota = is_suppressed_by_quota(look.section(RESOURCE_THRESHOLD), look.cpu_count)
+        by_quota = self.suppresses and is_suppressed_by_quota(look.section(RESOURCE_THRESHOLD), look.cpu_count)
         seen = (self._ratio, self._restore_until_ms, by_quota, look.frozen)
         if seen == self._seen and look.has_same_pods(self._pods) and 0 <= look.now_ms - self._at_ms < RENEW_AFTER_MS:
             return Proposal(problems=problems)

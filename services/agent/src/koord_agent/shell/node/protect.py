@@ -40,7 +40,7 @@ from koord_agent.domain.strategies.contention.detection import Detection
 from koord_agent.domain.strategies.cpu_burst import CpuBurstStrategy
 from koord_agent.domain.strategies.cpu_qos import CpuQosStrategy
 from koord_agent.domain.strategies.cpu_suppress import Decision, NodeView
-from koord_agent.domain.strategies.cpu_suppress_strategy import CpuSuppressStrategy
+from koord_agent.domain.strategies.cpu_suppress_strategy import CpuSuppressStrategy, suppresses_cpu
 from koord_agent.domain.strategies.cpuset import CpusetStrategy
 from koord_agent.domain.strategies.evict import cpu_evict, memory_evict
 from koord_agent.domain.strategies.evict.strategies import CpuEvictStrategy, Evictor, MemoryEvictStrategy
@@ -181,7 +181,7 @@ class QosCycle:
         )
         if host.roots is not None:  # a simulated pod has no limits that a container runtime would set
             batch, normalization = gates.enabled(BATCH_RESOURCE), gates.enabled(CPU_NORMALIZATION)
-            own = (*own, PodResourcesStrategy(batch, normalization))
+            own = (*own, PodResourcesStrategy(batch, normalization, suppresses=suppresses_cpu(gates.enabled)))
         evictions = (CpuEvictStrategy(gates.enabled), MemoryEvictStrategy(gates.enabled))
         self._runner = StrategyRunner(self._switch_group_identity)
         strategies = (*own, *extensions.strategies(), *evictions)
