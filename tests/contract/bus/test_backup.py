@@ -1,10 +1,12 @@
 """A backup of a running server holds every fact at its position, and an empty server takes it back."""
 
 import asyncio
+import json
 import stat
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -316,6 +318,20 @@ async def test_the_user_of_backups_changes_nothing() -> None:
         async with running.bus(BACKUP.name) as bus:
             with pytest.raises(Misconfigured, match="permission denied"):
                 await append(bus, 0, 1)
+
+
+async def test_a_manifest_with_fields_of_another_version_agrees_with_its_digest(tmp_path: Path) -> None:
+    later = tmp_path / MANIFEST
+    (tmp_path / "a").write_bytes(b"")
+    entry = {"stream": "S", "file": "a", "size": 0, "sha256": sha256(b"").hexdigest(), "messages": 0}
+    entry |= {"first": 0, "last": 0, "config": {}, "state": {}, "later": [1]}
+    document = {"cluster": "kept", "more": {"x": 1}, "taken_at": NOW, "server": "2", "streams": [entry], "version": 1}
+    digest = sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    later.write_text(json.dumps({"digest": digest, **document}))
+    assert (await read_backup(open_place(str(tmp_path)))).digest == digest
+    later.write_text(json.dumps({"digest": digest, **document, "more": {"x": 2}}))
+    with pytest.raises(InvalidBackup, match="digest: must be"):
+        await read_backup(open_place(str(tmp_path)))
 
 
 async def test_a_changed_file_is_refused(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ class Backup(msgspec.Struct, frozen=True, kw_only=True):
     server: str  # Version of the NATS server
     # The streams, in the order in which they were copied. The stream of facts is the last one.
     streams: list[StreamCopy]
-    # SHA-256 of everything above, hexadecimal (`digest_of`); "" in a backup of an earlier version.
+    # SHA-256 of the rest of the manifest, hexadecimal (`digest_of`); "" in a backup of an earlier version.
     digest: str = ""
 
     @property
@@ -82,12 +82,14 @@ class Backup(msgspec.Struct, frozen=True, kw_only=True):
         return self.streams[-1].last
 
 
-def digest_of(backup: Backup) -> str:
-    """Return the SHA-256, hexadecimal, of a manifest without its digest: of the JSON that `codec` makes of it.
+def digest_of(document: Mapping[str, Any]) -> str:
+    """Return the SHA-256, hexadecimal, of a manifest without its field `digest`: of its canonical JSON.
 
-    It stands for the whole backup, because the manifest has the hash of each file.
+    It stands for the whole backup, because the manifest has the hash of each file. Fields that this version does not
+    know count, too. So another version, whose manifests have more or fewer fields, finds the same digest.
     """
-    return hashlib.sha256(codec.encode(msgspec.structs.replace(backup, digest=""))).hexdigest()
+    rest = {name: value for name, value in document.items() if name != "digest"}
+    return hashlib.sha256(codec.encode_canonical(rest)).hexdigest()
 
 
 async def write_manifest(place: Place, backup: Backup) -> Backup:
@@ -98,7 +100,7 @@ async def write_manifest(place: Place, backup: Backup) -> Backup:
     Raises:
         PlaceTrouble: It cannot be written.
     """
-    sealed = msgspec.structs.replace(backup, digest=digest_of(backup))
+    sealed = msgspec.structs.replace(backup, digest=digest_of(codec.to_builtins(backup)))
     await place.write(MANIFEST, msgspec.json.format(codec.encode(sealed)) + b"\n")
     return sealed
 
@@ -119,10 +121,11 @@ async def read_backup(place: Place) -> Backup:
     if MANIFEST not in await place.files():
         raise InvalidBackup(f"{file}: no such file; this is not a complete backup")
     try:
-        backup = codec.decode(await place.read(MANIFEST, most=LARGEST_MANIFEST), Backup)
+        text = await place.read(MANIFEST, most=LARGEST_MANIFEST)
+        backup, document = codec.decode(text, Backup), codec.decode(text, dict[str, Any])
     except codec.DecodeError as error:
         raise InvalidBackup(f"{file}: {error}") from error
-    if backup.digest and (found := digest_of(backup)) != backup.digest:
+    if backup.digest and (found := digest_of(document)) != backup.digest:
         raise InvalidBackup(f"{file}: digest: must be {backup.digest}, got {found}; the manifest was changed")
     if not backup.streams:
         raise InvalidBackup(f"{file}: streams: must have at least one entry, got 0")
