@@ -27,7 +27,7 @@ from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import Bus, bus_on, with_archive
 from koordcore.bus.folds.replay import position_at_time
 from koordcore.bus.names import BusNames
-from koordcore.bus.read.stream_reader import ApiError, api
+from koordcore.bus.read.stream_reader import ApiError, api, stream_info
 from koordcore.bus.setup.bootstrap import Change, bootstrap
 from koordcore.bus.setup.manifest import BACKUP, BOOTSTRAP, RETENTION
 from koordcore.bus.setup.principals import nats_users, seed_file, shares
@@ -306,6 +306,26 @@ async def test_a_position_that_the_backup_lacks_is_refused_before_anything_is_wr
         with pytest.raises(NotInBackup, match="position 4: the backup has the facts 1 to 3"):
             await fresh.restore(place, 4)
         assert await fresh.restore(place, 3) == 3
+
+
+async def test_a_file_that_changes_after_it_was_checked_gives_no_stream(tmp_path: Path) -> None:
+    """Whoever can write to the place may put back another file between the two readings."""
+    place = open_place(str(tmp_path / "a"), create=True)
+    other = open_place(str(tmp_path / "b"), create=True)
+    async with installation() as running:
+        await running.create_streams()
+        async with running.bus("manager") as bus:
+            await append(bus, 0, 3)
+            await running.backup(place)
+            await append(bus, 3, 3)
+        await running.backup(other)
+    checked = await read_backup(place)
+    facts_of = checked.streams[-1].file
+    (tmp_path / "a" / facts_of).write_bytes((tmp_path / "b" / facts_of).read_bytes())
+    async with installation() as fresh, fresh.connected(BOOTSTRAP.name) as connection:
+        with pytest.raises(InvalidBackup, match=f"{facts_of}: (size|sha256): must be"):
+            await restore_backup(connection, checked, place, _silent)
+        assert await stream_info(connection, NAMES.ev) is None
 
 
 async def test_the_user_of_backups_changes_nothing() -> None:

@@ -142,10 +142,16 @@ async def _check(place: Place, copy: StreamCopy) -> None:
             size += len(chunk)
     except PlaceTrouble as error:
         raise InvalidBackup(str(error)) from error
+    _require_same(place, copy, size, digest.hexdigest())
+
+
+def _require_same(place: Place, copy: StreamCopy, size: int, sha256: str) -> None:
+    """Raise InvalidBackup if what was read of a file is not what the manifest says."""
+    file = place.path_of(name_of(copy))
     if size != copy.size:
-        raise InvalidBackup(f"{place.path_of(name)}: size: must be {copy.size} bytes, got {size}")
-    if digest.hexdigest() != copy.sha256:
-        raise InvalidBackup(f"{place.path_of(name)}: sha256: must be {copy.sha256}, got {digest.hexdigest()}")
+        raise InvalidBackup(f"{file}: size: must be {copy.size} bytes, got {size}")
+    if sha256 != copy.sha256:
+        raise InvalidBackup(f"{file}: sha256: must be {copy.sha256}, got {sha256}")
 
 
 _ANSWER_SECONDS: Final = 60.0  # Time in which the server must send the next chunk, or accept one
@@ -240,6 +246,9 @@ async def restore_stream(
 ) -> None:
     """Create one stream of a backup on a server that does not have it.
 
+    The server creates a stream at the end of its archive. So the last chunk is sent once the file was found to be the
+    one of the manifest. A forged archive may end earlier, and then there is a stream although this raises.
+
     Args:
         connection: Connection of the user `bootstrap`.
         progress: Called after each chunk.
@@ -249,15 +258,27 @@ async def restore_stream(
         ApiError: The server refused the stream.
         NoAnswer: The server stopped answering.
         PlaceTrouble: The file cannot be read.
+        InvalidBackup: The file is not the one of the manifest.
     """
+    digest, size = hashlib.sha256(), 0
     asked = json.dumps({"config": config, "state": copy.state}).encode()
     answer = json.loads(await api(connection, f"$JS.API.STREAM.RESTORE.{copy.stream}", asked))
+    held = b""
+
+    async def send() -> None:
+        if held:
+            _require_accepted(await connection.request(answer["deliver_subject"], held, timeout=_ANSWER_SECONDS))
+            progress(copy.stream, len(held))
+
     async for part in place.chunks(name_of(copy)):
+        digest.update(part)
+        size += len(part)
         # A place chooses the size of its parts, and a message must be below the server's limit.
         for begin in range(0, len(part), CHUNK):
-            chunk = part[begin : begin + CHUNK]
-            _require_accepted(await connection.request(answer["deliver_subject"], chunk, timeout=_ANSWER_SECONDS))
-            progress(copy.stream, len(chunk))
+            await send()
+            held = part[begin : begin + CHUNK]
+    _require_same(place, copy, size, digest.hexdigest())
+    await send()
     _require_accepted(await connection.request(answer["deliver_subject"], timeout=_ANSWER_SECONDS))
 
 
@@ -333,6 +354,7 @@ async def restore_backup(
         ApiError: The server refused a stream.
         NoAnswer: The server stopped answering.
         PlaceTrouble: A file cannot be read.
+        InvalidBackup: A file has changed since `read_backup`. The server has the streams before it, so empty it.
     """
     names = BusNames(backup.cluster)
     facts = backup.streams[-1]
