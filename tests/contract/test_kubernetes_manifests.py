@@ -262,6 +262,13 @@ def test_the_agent_has_no_capability_and_writes_nothing_of_its_node_but_what_is_
     assert hidden["name"] not in folders, "the Secrets of the pods are below the kubelet's folder"
 
 
+def test_no_writer_of_units_can_be_entered_by_the_agent() -> None:
+    """The agent is root without a capability, and the kernel lets it enter processes of root that have none."""
+    for name in ("koord-criproxy", "koord-criproxy-removal"):
+        (container,) = workloads()[name]["containers"]
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}, name
+
+
 def test_the_only_privileged_step_of_an_agent_mounts_resctrl_and_ends() -> None:
     agent = workloads()["koord-agent"]
     (step,) = agent["initContainers"]

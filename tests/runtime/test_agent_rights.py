@@ -82,6 +82,27 @@ print(json.dumps({
 }))
 """
 
+SLEEP = "import time; print('sleeps', flush=True); time.sleep(3600)"
+ENTER = """
+import errno, json, os
+from pathlib import Path
+found = {}
+for folder in Path("/proc").iterdir():
+    try:
+        word = (folder / "cmdline").read_bytes().split(b"\\0")[-2:-1] if folder.name.isdigit() else []
+    except OSError:
+        continue
+    for name in ("like-the-agent", "like-the-installer"):
+        if word == [name.encode()]:
+            for what, look in (("environ", Path.read_bytes), ("root/etc/koord", os.listdir)):
+                try:
+                    look(folder / what)
+                    found[name + " " + what] = "open"
+                except OSError as error:
+                    found[name + " " + what] = errno.errorcode[error.errno]
+print(json.dumps(found))
+"""
+
 
 @pytest.fixture
 def node(tmp_path: Path) -> Generator[Node]:
@@ -127,6 +148,27 @@ def test_the_rights_of_the_agent_open_nothing_else_on_its_node(shipped: ShippedA
     assert seen["Secrets of pods"] == []
     assert "cpu_manager_state" in seen["files of the kubelet"]
     assert seen["runtime"] == "done", "a read-only mount does not close a socket"
+
+
+def test_the_agent_enters_no_process_of_root_that_has_a_capability(shipped: ShippedAgent, node: Node) -> None:
+    """The kernel compares users and capabilities. So a pod of root that may change the node needs a capability."""
+    (installer,) = shipped_pod(overlay="k8s/nodes/criproxy.yaml", name="koord-criproxy")["containers"]
+    pod = shipped_pod()
+    pod["containers"][0]["securityContext"] = installer["securityContext"]
+    other = ShippedAgent(node.containers, node.folder, pod)
+    try:
+        for agent, name in ((shipped, "like-the-agent"), (other, "like-the-installer")):
+            agent.start(name, (sys.executable, "-c", SLEEP, name), {})
+            output(agent, name)
+        shipped.start("enter", (sys.executable, "-c", ENTER), {})
+        assert json.loads(output(shipped, "enter")) == {
+            "like-the-agent environ": "open",
+            "like-the-agent root/etc/koord": "open",
+            "like-the-installer environ": "EACCES",
+            "like-the-installer root/etc/koord": "EACCES",
+        }
+    finally:
+        other.stop()
 
 
 def test_the_agent_finds_in_its_container_what_it_finds_on_the_machine(shipped: ShippedAgent) -> None:

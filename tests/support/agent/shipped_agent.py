@@ -38,12 +38,10 @@ MACHINE = ("/sys/", "/proc")
 PROGRAMS = ("/usr", "/lib", "/lib64", sys.base_prefix, str(ROOT))
 
 
-def shipped_pod(*, overlay: str = "k8s/nodes/agent.yaml") -> Json:
-    """The spec of the agent's pod."""
+def shipped_pod(*, overlay: str = "k8s/nodes/agent.yaml", name: str = "koord-agent") -> Json:
+    """The spec of the agent's pod, or of another DaemonSet's."""
     found = yaml.safe_load_all((ROOT / overlay).read_text(encoding="utf-8"))
-    (daemon_set,) = (
-        item for item in found if item["kind"] == "DaemonSet" and item["metadata"]["name"] == "koord-agent"
-    )
+    (daemon_set,) = (item for item in found if item["kind"] == "DaemonSet" and item["metadata"]["name"] == name)
     spec: Json = daemon_set["spec"]["template"]["spec"]
     return spec
 
