@@ -278,6 +278,13 @@ def test_the_only_privileged_step_of_an_agent_mounts_resctrl_and_ends() -> None:
     assert [mount["mountPath"] for mount in step["volumeMounts"]] == [CONTAINER_PATHS["sys_fs_root"]]
 
 
+def test_the_agent_of_compose_writes_resctrl_if_the_operator_says_so() -> None:
+    """Since Docker 25, a read-only mount makes the mounts below it read-only, too."""
+    compose: Json = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]["agent-host"]
+
+    assert f"/sys/fs:{CONTAINER_PATHS['sys_fs_root']}:${{KOORD_SYS_FS:-ro}}" in compose["volumes"]
+
+
 def test_the_component_for_gates_adds_the_capabilities_that_the_documentation_gives_reasons_for() -> None:
     text = (ROOT / "k8s" / "agent-gates" / "kustomization.yaml").read_text(encoding="utf-8")
     (patch,) = yaml.safe_load(text)["patches"]
