@@ -288,12 +288,16 @@ def test_the_agent_of_compose_writes_resctrl_if_the_operator_says_so() -> None:
 def test_the_component_for_gates_adds_the_capabilities_that_the_documentation_gives_reasons_for() -> None:
     text = (ROOT / "k8s" / "agent-gates" / "kustomization.yaml").read_text(encoding="utf-8")
     (patch,) = yaml.safe_load(text)["patches"]
-    (container,) = yaml.safe_load(patch["patch"])["spec"]["template"]["spec"]["containers"]
+    spec = yaml.safe_load(patch["patch"])["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    folders = {each["name"]: each["hostPath"]["path"] for each in spec["volumes"]}
+    mounted = {each["mountPath"]: folders.get(each["name"]) for each in container["volumeMounts"]}
     page = (ROOT / "docs" / "node-agent.md").read_text(encoding="utf-8")
 
     assert "privileged" not in container["securityContext"]
     for capability in container["securityContext"]["capabilities"]["add"]:
         assert f"`{capability}`" in page, capability
+    assert mounted[CONTAINER_PATHS["terway_qos_dir"]] == "/var/lib/terway/qos"
 
 
 def test_nothing_of_k8s_mounts_the_root_of_its_node_writable() -> None:
