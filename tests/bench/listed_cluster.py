@@ -36,7 +36,7 @@ def pod_text() -> str:
         "command": ["/bin/service", "--listen=:8080"],
         "env": environment,
         "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "2Gi"}},
-        "volumeMounts": [{"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}],
+        "volumeMounts": [{"name": "kube-api-access-@N@", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}],
         "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 10},
         "terminationMessagePolicy": "File",
         "imagePullPolicy": "IfNotPresent",
@@ -68,7 +68,9 @@ def pod_text() -> str:
         },
         "spec": {
             "containers": [container],
-            "volumes": [{"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}],
+            "volumes": [
+                {"name": "kube-api-access-@N@", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
+            ],
             "nodeName": "node-@W@",
             "schedulerName": "koord-scheduler",
             "priority": 9500,

@@ -13,9 +13,17 @@ from koordcore.values import codec
 
 TEXTS = st.dictionaries(st.sampled_from(["app", "priorityClassName"]), st.sampled_from(["a", "b"]), max_size=2)
 OWNERS = st.lists(st.fixed_dictionaries({"kind": st.just("ReplicaSet"), "uid": st.sampled_from("xy")}), max_size=2)
+VOLUMES = st.lists(
+    st.sampled_from([{"name": "kube-api-access-a"}, {"name": "kube-api-access-b"}, {"name": "a", "emptyDir": {}}]),
+    max_size=2,
+)
 SPECS = st.fixed_dictionaries(
     {"containers": st.just([{"name": "main", "resources": {"requests": {"cpu": "1"}}}])},
-    optional={"nodeName": st.sampled_from(["m", "n"]), "priorityClassName": st.sampled_from(["a", "b"])},
+    optional={
+        "nodeName": st.sampled_from(["m", "n"]),
+        "priorityClassName": st.sampled_from(["a", "b"]),
+        "volumes": VOLUMES,
+    },
 )
 METADATA = st.fixed_dictionaries(
     {"name": st.just("p"), "labels": TEXTS, "annotations": TEXTS, "ownerReferences": OWNERS}
@@ -34,7 +42,9 @@ def test_a_pod_with_shared_parts_is_the_same_pod(pods: list[Pod]) -> None:
 
 def stored(seq: int, uid: str, node: str) -> StoredEvent:
     ref, labels = AggregateRef("podspec", uid), {"app": "a"}
-    found = pod_from_json({"metadata": {"name": uid, "uid": uid, "labels": labels}, "spec": {"nodeName": node}})
+    volumes = [{"name": f"kube-api-access-{uid}", "projected": {}}, {"name": "files", "emptyDir": {}}]
+    spec = {"nodeName": node, "volumes": volumes}
+    found = pod_from_json({"metadata": {"name": uid, "uid": uid, "labels": labels}, "spec": spec})
     origin = Origin(causation_id=uid, correlation_id=uid, actor="test", occurred_at="2026-01-01T00:00:00Z")
     (new,) = CATALOGUE.seal([Draft(ref, PodSpecAdded(object=found), 0)], origin)
     return StoredEvent(seq, ref, new.headers, new.body)
@@ -51,3 +61,6 @@ def test_pods_of_a_fold_and_of_a_snapshot_share_their_parts() -> None:
         assert (first.spec.node_name, second.spec.node_name) == ("m", "n")
         assert first.metadata.labels is second.metadata.labels
         assert first.spec.containers is second.spec.containers
+        names = [each.name for found in (first, second) for each in found.spec.volumes]
+        assert names == ["kube-api-access-pod-1", "files", "kube-api-access-pod-2", "files"]
+        assert first.spec.volumes[1] is second.spec.volumes[1]

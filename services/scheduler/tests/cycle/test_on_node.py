@@ -2,11 +2,11 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_scheduler.domain.cluster.equivalence_classes import PodClasses
+from koord_scheduler.domain.cluster.equivalence_classes import PodClasses, Reading
 from koord_scheduler.domain.cluster.record import on_node
 from koord_scheduler.domain.columns.node_columns import NodeColumns
 from koordcore.events.node_ledger import USAGE_PROFILE, pod_on_node
-from koordcore.protocol.objects import Pod
+from koordcore.protocol.objects import Pod, Volume, VolumeSource
 from msgspec import structs
 from support.scheduler.scheduling import pod
 
@@ -40,9 +40,26 @@ def test_pods_on_nodes_share_what_is_equal_and_nothing_else(pods: list[Pod]) -> 
     pod_classes = PodClasses(NodeColumns())
     for number, one in enumerate(pods):
         one.metadata.name, one.spec.node_name = f"pod-{number}", f"node-{number}"
+        one.spec.volumes = [Volume(name=f"kube-api-access-{number:05}")]  # as an API server adds to every pod
         found = pod_classes.read_on_node(one)
         assert found.pod == one
         without = structs.replace(one, spec=structs.replace(one.spec, node_name=""))
         assert found.subject is pod_classes.read(without).subject
         assert found.pod.spec.containers is found.sort.pod.spec.containers
         assert found.pod.metadata.labels is found.sort.pod.metadata.labels
+
+
+def test_pods_that_differ_in_the_names_of_their_tokens_volumes_are_read_once() -> None:
+    pod_classes = PodClasses(NodeColumns())
+
+    def read(number: int, ephemeral: VolumeSource | None = None) -> Reading:
+        one = pod("p", {"cpu": "1"})
+        one.spec.volumes = [Volume(name=f"kube-api-access-{number:05}", ephemeral=ephemeral), Volume(name="files")]
+        assert pod_classes.read(one).pod is one
+        one.spec.node_name = f"node-{number}"
+        return pod_classes.read_on_node(one)
+
+    first, second, other = read(1), read(2), read(3, VolumeSource())
+    assert first.sort is second.sort is not other.sort
+    assert second.pod.spec.containers is first.pod.spec.containers
+    assert [each.name for each in second.pod.spec.volumes] == ["kube-api-access-00002", "files"]

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from koordcore.protocol.objects import KubeStruct, LabelSelector, NodeSelector, ObjectMeta, Pod, Quantities
+from koordcore.protocol.objects import KubeStruct, LabelSelector, NodeSelector, ObjectMeta, Pod, Quantities, Volume
 
 # Annotation of a claim: its binding is complete. The value does not matter.
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
@@ -230,3 +230,10 @@ def has_claims(pod: Pod) -> bool:
 def has_ephemeral_claims(pod: Pod) -> bool:
     """Return whether a pod uses a claim whose name contains the name of the pod."""
     return any(volume.ephemeral is not None for volume in pod.spec.volumes)
+
+
+def is_token(volume: Volume) -> bool:
+    """Return whether the ServiceAccount admission of an API server added a volume to its pod. Its name ends with random
+    letters, so otherwise equal pods differ in it. Nothing is placed by it.
+    """
+    return volume.name.startswith("kube-api-access-") and volume == Volume(name=volume.name)

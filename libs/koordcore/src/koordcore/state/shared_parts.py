@@ -8,7 +8,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from koordcore.protocol.objects import OwnerReference, Pod, PodSpec
+from koordcore.protocol.objects import OwnerReference, Pod, PodSpec, Volume
+from koordcore.protocol.storage import is_token
 from koordcore.values import codec
 
 T = TypeVar("T")
@@ -24,12 +25,15 @@ class SharedParts:
         self._texts: dict[Hashable, dict[str, str]] = {}
         self._owners: dict[Hashable, list[OwnerReference]] = {}
         self._specs: dict[Hashable, PodSpec] = {}
+        self._volumes: dict[Hashable, Volume] = {}
 
     def pod(self, pod: Pod) -> Pod:
-        """Return an equal pod with the parts of earlier ones: labels, annotations, owners, and the spec but for its
-        node.
+        """Return an equal pod with the parts of earlier ones: labels, annotations, owners, each volume, and the spec
+        but for its node and the list of its volumes.
         """
         meta, replace = pod.metadata, msgspec.structs.replace
+        spec = _first(self._specs, replace(pod.spec, node_name="", volumes=[]))
+        volumes = [each if is_token(each) else _first(self._volumes, each) for each in pod.spec.volumes]
         return replace(
             pod,
             metadata=replace(
@@ -38,7 +42,7 @@ class SharedParts:
                 annotations=_first(self._texts, meta.annotations),
                 owner_references=_first(self._owners, meta.owner_references),
             ),
-            spec=replace(_first(self._specs, replace(pod.spec, node_name="")), node_name=pod.spec.node_name),
+            spec=replace(spec, node_name=pod.spec.node_name, volumes=volumes or spec.volumes),
         )
 
 

@@ -19,11 +19,11 @@ from koordcore.events.node_ledger import PodOnNode
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.gang import gang_name
 from koordcore.protocol.annotations.pods import preemption_policy_or_never
-from koordcore.protocol.objects import Affinity, NodeAffinity, Pod, Toleration
+from koordcore.protocol.objects import Affinity, NodeAffinity, Pod, PodSpec, Toleration
 from koordcore.protocol.pod_resources import pod_requests, pod_requests_non_zero, resize_of
 from koordcore.protocol.priority import priority_value
 from koordcore.protocol.resource_names import parse_replace_resources, rename_pod, replace_pod_resources
-from koordcore.protocol.storage import claims_of
+from koordcore.protocol.storage import claims_of, is_token
 from koordcore.values import codec
 
 from koord_scheduler.domain.cluster.kinds import OwnTerms, PodKind, resolved_term
@@ -226,13 +226,13 @@ class PodClasses:
         return self._subject(pod, profile)
 
     def read(self, pod: Pod) -> Reading:
-        """Return the pod after the transformers, with its subject. The result is cached for equal pods. Raises
-        InvalidInput: a request is not a valid quantity.
+        """Return the pod after the transformers, with its subject. The result is cached for pods that are equal but for
+        the names of their tokens' volumes. Raises InvalidInput: a request is not a valid quantity.
         """
         meta = pod.metadata
         key = codec.encode(
             (
-                pod.spec,
+                _without_tokens(pod.spec),
                 meta.namespace,
                 meta.labels,
                 meta.annotations,
@@ -322,11 +322,18 @@ class PodClasses:
         return known
 
 
+def _without_tokens(spec: PodSpec) -> PodSpec:
+    volumes = [volume for volume in spec.volumes if not is_token(volume)]
+    return spec if len(volumes) == len(spec.volumes) else msgspec.structs.replace(spec, volumes=volumes)
+
+
 def _sharing(pod: Pod, equal: Pod) -> Pod:
     """Return the pod with the parts of another one that has equal labels, annotations and owners, and an equal spec
-    apart from the node. A cluster has many pods of few workloads, and these parts are most of what a pod holds.
+    apart from the node and the volumes of tokens. A cluster has many pods of few workloads, and these parts are most of
+    what a pod holds.
     """
     theirs, replace = equal.metadata, msgspec.structs.replace
+    volumes = equal.spec.volumes if equal.spec.volumes == pod.spec.volumes else pod.spec.volumes
     return replace(
         pod,
         metadata=replace(
@@ -336,7 +343,7 @@ def _sharing(pod: Pod, equal: Pod) -> Pod:
             annotations=theirs.annotations,
             owner_references=theirs.owner_references,
         ),
-        spec=replace(equal.spec, node_name=pod.spec.node_name),
+        spec=replace(equal.spec, node_name=pod.spec.node_name, volumes=volumes),
     )
 
 
