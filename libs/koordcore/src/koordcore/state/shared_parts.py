@@ -3,7 +3,6 @@
 Of 150,000 pods, the copies of labels, owners and specs take half a gigabyte.
 """
 
-from collections.abc import Hashable
 from typing import Final, TypeVar
 
 import msgspec
@@ -16,16 +15,19 @@ T = TypeVar("T")
 
 MOST_PARTS: Final = 8192
 """Different parts of one sort that are remembered. If there are more, pods share with those that come after."""
+LONGEST: Final = 4096
+"""Bytes of JSON above which a part is not remembered, because it outlives its pods. Few of that size have an equal."""
 
 
 class SharedParts:
     """The parts of pods that were seen. Pods that share a part must not be changed in place."""
 
     def __init__(self) -> None:
-        self._texts: dict[Hashable, dict[str, str]] = {}
-        self._owners: dict[Hashable, list[OwnerReference]] = {}
-        self._specs: dict[Hashable, PodSpec] = {}
-        self._volumes: dict[Hashable, Volume] = {}
+        self._labels: dict[bytes, dict[str, str]] = {}
+        self._annotations: dict[bytes, dict[str, str]] = {}
+        self._owners: dict[bytes, list[OwnerReference]] = {}
+        self._specs: dict[bytes, PodSpec] = {}
+        self._volumes: dict[bytes, Volume] = {}
 
     def pod(self, pod: Pod) -> Pod:
         """Return an equal pod with the parts of earlier ones: labels, annotations, owners, each volume, and the spec
@@ -38,16 +40,19 @@ class SharedParts:
             pod,
             metadata=replace(
                 meta,
-                labels=_first(self._texts, meta.labels),
-                annotations=_first(self._texts, meta.annotations),
+                labels=_first(self._labels, meta.labels),
+                annotations=_first(self._annotations, meta.annotations),
                 owner_references=_first(self._owners, meta.owner_references),
             ),
             spec=replace(spec, node_name=pod.spec.node_name, volumes=volumes or spec.volumes),
         )
 
 
-def _first(known: dict[Hashable, T], part: T) -> T:
-    """Return the first one of the parts that are equal to this one, and remember it."""
-    if len(known) >= MOST_PARTS:
+def _first(known: dict[bytes, T], part: T) -> T:
+    """Return the first one of the parts that are equal to this one, and remember it if it is not too long."""
+    key = codec.encode(part)
+    if len(key) > LONGEST:
+        return part
+    if len(known) >= MOST_PARTS and key not in known:
         known.clear()
-    return known.setdefault(codec.encode(part), part)
+    return known.setdefault(key, part)
