@@ -17,7 +17,7 @@ def picture(state: SchedulerState) -> dict[str, Any]:
             name: {
                 **nodes.amounts_on(row),
                 "non_zero": nodes.non_zero[:, row].tolist(),
-                "pods": sorted(state.assumed.ledgers.pods(name)),
+                "pods": sorted((each.uid, each.priority) for each in state.assumed.ledgers.pod_infos(name)),
             }
             for name in sorted(nodes.node_names())
             if (row := nodes.row(name)) is not None

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.framework.gates import SchedulerGates
+from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import Origin
 from koordcore.events.gateway import PodEvictionFailed, PodEvictionRequested
@@ -66,6 +67,23 @@ def test_least_important_pods_go() -> None:
     submit(scheduler, pod("high", {"cpu": "2"}, priority=9))
     assert evicted(scheduler.log) == ["b"]
     assert where(scheduler)["high"] == low
+
+
+def test_pod_that_becomes_unreadable_keeps_its_priority_after_a_restart_too() -> None:
+    scheduler = scheduler_of(4)
+    submit(scheduler, pod("prod", {"cpu": "3"}, priority=9))
+    submit(scheduler, pod("prod", {"cpu": "3", "memory": "rubbish"}, priority=9), now=30.0)
+    restored, folded = Scheduler(scheduler.log), Scheduler(scheduler.log)
+    load_state(restored.state, b"".join(Picture(scheduler.state).pieces()))
+    folded.follow()
+    since = scheduler.state.pods["prod"].known_since
+    for each in (scheduler, restored, folded):
+        [info] = each.state.assumed.ledgers.pod_infos("n0")
+        assert (info.priority, info.since) == (9, since)
+    submit(scheduler, pod("low", {"cpu": "3"}, priority=5), now=60.0)
+    assert evicted(scheduler.log) == []
+    submit(scheduler, pod("high", {"cpu": "3"}, priority=10), now=90.0)
+    assert evicted(scheduler.log) == ["prod"]
 
 
 @pytest.mark.parametrize("configuration", ["", JOB_PREEMPTION])

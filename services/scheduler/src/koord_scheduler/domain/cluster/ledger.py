@@ -14,6 +14,7 @@ from koordcore.values.allocation import Allocation
 from koord_scheduler.domain.cluster.accounting import NodeAccounting
 from koord_scheduler.domain.cluster.forgetting import Forgetting
 from koord_scheduler.domain.cluster.info import PodInfo
+from koord_scheduler.domain.cluster.record import PodRecord
 from koord_scheduler.domain.columns.node_columns import Demand
 
 
@@ -173,14 +174,15 @@ class Ledgers:
         self._replace(None if holding.is_aside else self._nodes.row(node), holding, described)
         return None if known.demand.requests == described.demand.requests else known.demand
 
-    def object_gone(self, node: str, uid: str) -> None:
+    def object_gone(self, node: str, pod: PodRecord) -> None:
         """Count a pod whose object was deleted, or cannot be read, with what the log has given it, and with nothing
-        that only its object tells: a restored scheduler knows no more.
+        that only its object tells but for its priority: a restored scheduler knows no more.
         """
         ledger = self._by_node.get(node)
-        holding = ledger.holdings.get(uid) if ledger is not None else None
+        holding = ledger.holdings.get(pod.uid) if ledger is not None else None
         if holding is not None and holding.given is not None:
-            known = PodInfo(uid, self._nodes.renewed(holding.given), allocation=holding.pod_info.allocation)
+            demand = self._nodes.renewed(holding.given)
+            known = pod.pod_info_without_object(demand, holding.pod_info.allocation)
             self._replace(None if holding.is_aside else self._nodes.row(node), holding, known)
 
     def resized(self, node: str, uid: str) -> PodInfo | None:

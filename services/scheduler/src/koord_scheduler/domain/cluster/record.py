@@ -103,6 +103,11 @@ class PodRecord:
             allocation,
         )
 
+    def pod_info_without_object(self, demand: Demand, allocation: Allocation = NOTHING) -> PodInfo:
+        """Pod as it counts on a node if its object was deleted or cannot be read. `demand`: what the log gave it."""
+        since = self.placed_at or self.known_since
+        return PodInfo(self.uid, demand, priority=self.priority, since=since, allocation=allocation)
+
 
 def is_finished(pod: Pod) -> bool:
     return pod.status.phase in _FINISHED

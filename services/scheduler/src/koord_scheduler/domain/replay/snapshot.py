@@ -280,7 +280,10 @@ def _load_ledger(state: SchedulerState, ledger: _Ledger) -> None:
             pod_info = known
         else:
             demand = state.nodes.demand(requests, {CPU: cpu_milli, MEMORY: memory_bytes})
-            pod_info = PodInfo(uid, demand) if known is None else msgspec.structs.replace(known, demand=demand)
+            if known is not None:
+                pod_info = msgspec.structs.replace(known, demand=demand)
+            else:
+                pod_info = PodInfo(uid, demand) if pod is None else pod.pod_info_without_object(demand)
         if uid in ledger.allocations:
             pod_info = msgspec.structs.replace(pod_info, allocation=ledger.allocations[uid])
         state.assumed.ledgers.hold(ledger.node, pod_info, Source.LOGGED, state.asked(pod))

@@ -68,13 +68,13 @@ def describe(state: SchedulerState, pod: PodRecord, spec: Pod, now: float) -> No
         # Admission lets no such pod through; one that came by another way is not placed and harms nobody.
         pod.subject = pod.sort = None
         state.cluster.drop_pod(pod.uid)
-        for node in {pod.node, pod.work_node} - {""}:
-            state.assumed.ledgers.object_gone(node, pod.uid)
     pod.pod = spec
     pod.framework = state.frameworks.of(spec)
     pod.namespace, pod.name = spec.metadata.namespace, spec.metadata.name
     pod.known_since = pod.known_since or now
     if pod.subject is None:
+        for node in {pod.node, pod.work_node} - {""}:
+            state.assumed.ledgers.object_gone(node, pod)
         return
     runs = bool(spec.spec.node_name or pod.node) and not is_finished(spec)
     state.cluster.put_pod(pod.uid, spec, dict(pod.subject.pod_class.requests), assigned=runs)
@@ -146,10 +146,10 @@ def removed(state: SchedulerState, uid: str, trigger: str) -> None:
     state.cluster.drop_pod(pod.uid)
     if pod.framework is None:
         state.nominator.drop(pod.uid)
-    for node in {pod.node, pod.work_node} - {""}:
-        state.assumed.ledgers.object_gone(node, uid)
     pod.pod = None
     pod.subject = pod.sort = pod.framework = None
+    for node in {pod.node, pod.work_node} - {""}:
+        state.assumed.ledgers.object_gone(node, pod)
     pod.spec_event = trigger
     state.queue.remove(pod.uid)
     state.assumed.facts_changed(pod, trigger)

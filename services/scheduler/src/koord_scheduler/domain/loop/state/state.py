@@ -213,8 +213,10 @@ class Commits:
         asks for other amounts, it counts with these.
         """
         pod = self._known.pods.get(item.uid)
-        if pod is None or pod.subject is None:
+        if pod is None:
             info = PodInfo(item.uid, demand_of(self._known.nodes, item.requests), allocation=item.allocation)
+        elif pod.subject is None:
+            info = pod.pod_info_without_object(demand_of(self._known.nodes, item.requests), item.allocation)
         else:
             info = pod_info_with(self._known.nodes, pod, item.requests, item.allocation)
         self._ledgers.hold(node, info, Source.LOGGED, self._known.asked(pod))
