@@ -177,6 +177,14 @@ def waits_for_f(scheduler: Scheduler) -> None:
     assert sorted(scheduler.state.assumed.waiting.uids()) == ["f0", "m0"]
 
 
+def test_waiting_members_stay_when_a_third_gang_that_names_theirs_is_ready() -> None:
+    scheduler = scheduler_of("a")
+    say_group(scheduler, 1, "i", groups='["default/g", "default/i"]')
+    add(scheduler, with_metadata(pod("i0", {"cpu": "0"}, nodeName="a"), labels={keys.POD_GROUP: "i"}))
+    waits_for_f(scheduler)
+    assert scheduler.state.pods["m0"].node == ""
+
+
 def test_waiting_members_are_released_when_the_gang_of_another_group_gets_its_nodes() -> None:
     scheduler = scheduler_of("a")
     waits_for_f(scheduler)

@@ -9,8 +9,8 @@ otherwise get 2,000 explanations.
 Source: scheduler-core spec, 8.5, 8.7
 """
 
-from koord_scheduler.domain.plugins.gang.checks import MOST_NAMED, basic_check, obstacles
-from koord_scheduler.domain.plugins.gang.group import Gang, Group, Refusal
+from koord_scheduler.domain.plugins.gang.checks import MOST_NAMED, attached, basic_check, obstacles
+from koord_scheduler.domain.plugins.gang.group import Group, Refusal
 from koord_scheduler.domain.plugins.gang.roster import Roster
 from koord_scheduler.domain.plugins.gang.round import Round
 
@@ -74,7 +74,7 @@ def _one_pending(roster: Roster, group: Group, but: str = "") -> list[str]:
     """
     if group.representative or basic_check(roster, group) is not None:
         return []
-    for other in _attached(roster, group):
+    for other in attached(roster, group):
         if not other.has_free_pass:
             for uid, member in other.pending.items():
                 if not member.obstacle and uid != but:
@@ -84,7 +84,7 @@ def _one_pending(roster: Roster, group: Group, but: str = "") -> list[str]:
 
 def _members_to_tell(roster: Roster, group: Group) -> list[str]:
     """Return the uids of the members of the group without a node that could be attempted if it passed the check."""
-    gangs = [gang for gang in _attached(roster, group) if not gang.has_free_pass]
+    gangs = [gang for gang in attached(roster, group) if not gang.has_free_pass]
     return [uid for gang in gangs for uid, member in gang.pending.items() if not member.obstacle]
 
 
@@ -93,15 +93,8 @@ def _newly_free(roster: Roster, group: Group) -> list[str]:
     not so at the last call.
     """
     uids: list[str] = []
-    for gang in _attached(roster, group):
+    for gang in attached(roster, group):
         if gang.has_free_pass and not gang.is_free:
             uids += sorted(gang.pending)
         gang.is_free = gang.has_free_pass
     return uids
-
-
-def _attached(roster: Roster, group: Group) -> list[Gang]:
-    """Return the gangs whose members PreEnqueue judges by this group. A gang that names another group is judged by
-    that.
-    """
-    return [gang for gang in roster.gangs_of(group) if gang.group is group]

@@ -14,6 +14,7 @@ from koord_scheduler.domain.config.koordinator_args import CoschedulingArgs
 from koord_scheduler.domain.framework.outcomes import Failure, Next
 from koord_scheduler.domain.plugins.gang.asking import one_to_ask, to_ask
 from koord_scheduler.domain.plugins.gang.checks import (
+    attached,
     basic_check,
     group_of,
     incomplete,
@@ -102,7 +103,7 @@ class GangCache:
         which that is known.
         """
         for group in self.roster.groups_naming(gang_id):
-            if group is not but and any(gang.waiting for gang in self.roster.gangs_of(group)):
+            if group is not but and any(gang.waiting for gang in attached(self.roster, group)):
                 self._to_recheck[group.id] = None
 
     def pod_group_deleted(self, gang_id: str) -> Consequences:
@@ -234,7 +235,7 @@ class GangCache:
         self._recheck(gang.id, but=group)
         if not is_ready(self.roster, group):
             return Waits(0 if gang.parameters is None else gang.parameters.wait_nanos)
-        return Released(self._release(group, but=uid))
+        return Released(self._release(group, self.roster.gangs_of(group), but=uid))
 
     @property
     def may_be_ready(self) -> bool:
@@ -251,17 +252,18 @@ class GangCache:
         found: list[tuple[str, Consequences]] = []
         for group_id in groups:
             group = self.roster.groups.get(group_id)
-            if group is None or not is_ready(self.roster, group) or not waiting_members(self.roster, group.gang_ids):
+            if group is None or not is_ready(self.roster, group):
                 continue
-            released = self._release(group)
-            found.append((self.roster.members[released.allowed[0]].gang_id, released))
+            own = attached(self.roster, group)
+            if waiting_members(self.roster, [gang.id for gang in own]):
+                released = self._release(group, own)
+                found.append((self.roster.members[released.allowed[0]].gang_id, released))
         return found
 
-    def _release(self, group: Group, but: str = "") -> Consequences:
-        """Let all members of a group that wait at Permit be bound, and end its round. `but`: uid of a pod that Permit
-        has just counted and that the result does not name.
+    def _release(self, group: Group, gangs: Sequence[Gang], but: str = "") -> Consequences:
+        """Let all members of these gangs of a group that wait at Permit be bound, and end its round. `but`: uid of a
+        pod that Permit has just counted and that the result does not name.
         """
-        gangs = self.roster.gangs_of(group)
         waiting = [other for each in gangs for other in each.waiting.values()]
         if not group.binding:  # members of a gang that names another group are bound with that
             own = (each for each in gangs if each.group is group)

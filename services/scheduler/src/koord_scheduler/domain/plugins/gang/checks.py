@@ -87,6 +87,11 @@ def is_ready(roster: Roster, group: Group) -> bool:
     return len(gangs) == len(group.gang_ids) and all(gang.is_ready() for gang in gangs)
 
 
+def attached(roster: Roster, group: Group) -> list[Gang]:
+    """Return the gangs that are judged and released by this group. A gang that names another group has that one."""
+    return [gang for gang in roster.gangs_of(group) if gang.group is group]
+
+
 def waiting_members(roster: Roster, gang_ids: Iterable[str]) -> list[Member]:
     """Return the members of these gangs that wait at Permit. Members that Permit has released are left out. Members
     that name a deleted gang are included.
