@@ -475,3 +475,39 @@ def test_representative_that_somebody_else_binds_makes_way(is_seen: bool) -> Non
     bound = cache.pod_seen("a", member("a", node="n")) if is_seen else cache.post_bind("a")
     assert bound.activate == ("b",)
     assert cache.pre_enqueue("b") is None
+
+
+def test_groups_of_others_are_asked_together_and_only_when_the_gang_that_they_name_changes_for_them() -> None:
+    cache = GangCache()
+    for name in ("a", "b"):
+        cache.pod_group_seen(pod_group(name, 1, groups=f'["ns/g", "ns/{name}"]'))
+        cache.pod_seen(name, member(name, gang=name))
+    cache.pod_group_seen(pod_group(min_member=2))
+    cache.others_to_ask()
+    assert cache.pod_seen("g0", member("g0")).activate == ()
+    assert cache.others_to_ask() == []
+    assert cache.pod_seen("g1", member("g1")).activate == ("g0",)
+    assert cache.may_be_ready
+    assert cache.others_to_ask() == ["a", "b"]
+    assert cache.others_to_ask() == []
+    assert cache.pod_seen("g2", member("g2")).activate == ("g0",)
+    assert not cache.may_be_ready, "an event that tells the others nothing costs no more because they are many"
+
+
+def test_members_wait_again_for_a_gang_of_another_group_that_has_lost_its_node() -> None:
+    cache = GangCache()
+    cache.pod_group_seen(pod_group("f", 1, mode="NonStrict"))
+    cache.pod_group_seen(pod_group(min_member=2, mode="NonStrict", groups='["ns/f", "ns/g"]'))
+    cache.pod_seen("f0", member("f0", gang="f"))
+    for name in ("m0", "m1"):
+        cache.pod_seen(name, member(name))
+    assert isinstance(cache.permit("m0"), Waits)
+    cache.permit("f0")
+    cache.others_to_ask()
+    assert cache.take_ready() == []
+    cache.unreserve("f0")
+    assert isinstance(cache.permit("m1"), Waits)
+    cache.permit("f0")
+    cache.others_to_ask()
+    [(_, released)] = cache.take_ready()
+    assert released.allowed == ("m0", "m1")

@@ -110,7 +110,7 @@ class KnownState:
         writes = StatusWrites()
         self.nominator = Nominator(self.pods, self.deleted, writes)  # Nominated pods, and evictions under way
         # Changes that may make waiting pods schedulable.
-        self.hints = QueueingHints(frameworks, self.books.volumes, self.queue, self.nominator, self.pods)
+        self.hints = QueueingHints(frameworks, self.books, self.queue, self.nominator, self.pods)
         # Status writes, and what has been published.
         self.status = StatusWriter(
             writes,

@@ -15,7 +15,7 @@ from koord_scheduler.domain.framework.extension_points import BEFORE_FILTER, BEF
 from koord_scheduler.domain.framework.fact_points import ClusterEvent, EventKind
 from koord_scheduler.domain.loop.queue.nominator import Nominator
 from koord_scheduler.domain.loop.queue.scheduling_queue import SchedulingQueue
-from koord_scheduler.domain.plugins.volumes.books import VolumeBooks
+from koord_scheduler.domain.plugins.books import Books
 
 _NO_ROWS: Final = np.zeros(0, np.intp)
 
@@ -26,7 +26,7 @@ class QueueingHints:
     def __init__(
         self,
         frameworks: Frameworks,
-        volumes: VolumeBooks,
+        books: Books,
         queue: SchedulingQueue,
         nominator: Nominator,
         pods: dict[str, PodRecord],
@@ -38,7 +38,8 @@ class QueueingHints:
         self.population_moves_seen = -1  # Number of pods that came or went up to the last `wake`
         self._frameworks = frameworks
         self._cluster = frameworks.cluster
-        self._volumes = volumes
+        self._volumes = books.volumes
+        self._gangs = books.gangs
         self._nodes = frameworks.cluster.nodes
         self._queue = queue
         self._nominator = nominator
@@ -72,6 +73,7 @@ class QueueingHints:
         """
         self._cluster.settle()
         self.wake_activated(self.trigger)
+        self._queue.activate(self._gangs.others_to_ask(), self.trigger)
         woken = self._wake_by_own_events()
         woken += self._wake_cross_node()
         for node in self._nominator.left:

@@ -9,7 +9,7 @@ otherwise get 2,000 explanations.
 Source: scheduler-core spec, 8.5, 8.7
 """
 
-from koord_scheduler.domain.plugins.gang.checks import MOST_NAMED, attached, basic_check, obstacles
+from koord_scheduler.domain.plugins.gang.checks import attached, basic_check, shortage
 from koord_scheduler.domain.plugins.gang.group import Group, Refusal
 from koord_scheduler.domain.plugins.gang.roster import Roster
 from koord_scheduler.domain.plugins.gang.round import Round
@@ -56,15 +56,8 @@ def _refusal_of(roster: Roster, group: Group) -> Refusal:
     """Return why `basic_check` refuses the members of a group, without what need not be told again, such as numbers;
     empty if it passes.
     """
-    found: list[str] = []
-    for gang_id in group.gang_ids:
-        gang = roster.gang(gang_id)
-        if gang is None or gang.parameters is None:
-            found.append(gang_id if gang is None else f"{gang_id}?")
-        elif gang.quorum < gang.parameters.min_members:
-            many = len(gang.held_back) > MOST_NAMED
-            found.append(f"{gang_id}: {'many' if many else obstacles(gang)}")
-    return tuple(found)
+    found = (shortage(roster, gang_id) for gang_id in group.gang_ids)
+    return tuple(each for each in found if each)
 
 
 def _one_pending(roster: Roster, group: Group, but: str = "") -> list[str]:

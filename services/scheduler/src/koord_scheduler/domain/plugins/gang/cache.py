@@ -24,6 +24,7 @@ from koord_scheduler.domain.plugins.gang.checks import (
     uids_of,
     waiting_members,
 )
+from koord_scheduler.domain.plugins.gang.following import Following
 from koord_scheduler.domain.plugins.gang.group import ChildState, Gang, Group, Member
 from koord_scheduler.domain.plugins.gang.outcomes import (
     NOTHING,
@@ -49,7 +50,7 @@ class GangCache:
         self.roster = Roster(self.args)  # Pods and PodGroups, as the events of the log describe them
         self.round: Round | None = None  # The round of the group that is being scheduled; None if there is none
         self.ended: list[EndedRound] = []  # Finished rounds, for metrics. The reader of the metrics clears the list.
-        self._to_recheck: dict[str, None] = {}
+        self._following = Following(self.roster)
 
     # --- events -----------------------------------------------------------------------------------------------------
 
@@ -75,8 +76,8 @@ class GangCache:
                 or seen.is_newly_initialized
                 or seen.was_representative
             )
-            activate += self._to_ask(seen.gang.id, retries=retries)
-            self._recheck(seen.gang.id)
+            activate += self._to_ask(seen.gang, group, retries=retries)
+            self._following.recheck(group)
         return _activating(activate)
 
     def pod_deleted(self, uid: str) -> Consequences:
@@ -84,8 +85,9 @@ class GangCache:
         before. The pod must not wait at Permit any more.
         """
         gang = self.roster.gang_of(uid)
+        group = None if gang is None else gang.group
         self.roster.forget(uid)
-        return NOTHING if gang is None else _activating(self._to_ask(gang.id))
+        return NOTHING if gang is None else _activating(self._to_ask(gang, group))
 
     def pod_group_seen(self, pod_group: PodGroup) -> Consequences:
         """Record a new or changed PodGroup, and return which pods may be attempted because its parameters changed, or
@@ -95,16 +97,8 @@ class GangCache:
         if not is_news:
             return NOTHING
         self._expect(gang.pending.values())
-        self._recheck(gang.id)
-        return _activating(self._to_ask(gang.id))
-
-    def _recheck(self, gang_id: str, but: Group | None = None) -> None:
-        """Record that an event about a gang may have made groups ready whose members wait at Permit. `but`: a group of
-        which that is known.
-        """
-        for group in self.roster.groups_naming(gang_id):
-            if group is not but and any(gang.waiting for gang in attached(self.roster, group)):
-                self._to_recheck[group.id] = None
+        self._following.recheck(gang.group)
+        return _activating(self._to_ask(gang, gang.group))
 
     def pod_group_deleted(self, gang_id: str) -> Consequences:
         """Forget a deleted PodGroup. Return the pods of its group without a node, which PreEnqueue refuses from now on.
@@ -113,8 +107,9 @@ class GangCache:
         gang = self.roster.gang(gang_id)
         if gang is None or not gang.has_pod_group:
             return NOTHING
+        group = gang.group
         self.roster.forget_pod_group(gang_id)
-        return _activating([*gang.pending, *self._to_ask(gang_id)])
+        return _activating([*gang.pending, *self._to_ask(gang, group)])
 
     def unbound(self, uid: str) -> Consequences:
         """Record that a bound pod has lost its node and is pending again. Other members keep their nodes."""
@@ -124,17 +119,24 @@ class GangCache:
         self.roster.unwait(member)
         self._expect((member,))
         gang = self.roster.gang(member.gang_id)
-        return NOTHING if gang is None else _activating(self._to_ask(gang.id))
+        return NOTHING if gang is None else _activating(self._to_ask(gang, gang.group))
 
     def restored(self) -> None:
         """Record what the members of all groups know, after a snapshot was restored: the queue has asked about all."""
         for group in self.roster.groups.values():
             to_ask(self.roster, group, self.round, retries=True)
+        self._following.restored()
 
-    def _to_ask(self, gang_id: str, *, retries: bool = True) -> list[str]:
-        """Return the pods to ask again after an event about a gang, of all groups that depend on it."""
-        groups = self.roster.groups_naming(gang_id)
-        return [uid for group in groups for uid in to_ask(self.roster, group, self.round, retries=retries)]
+    def others_to_ask(self) -> list[str]:
+        """Return the pods to ask again because of events since the last call about gangs that their groups name, but
+        that name another group.
+        """
+        return [uid for group in self._following.take() for uid in to_ask(self.roster, group, self.round, retries=True)]
+
+    def _to_ask(self, gang: Gang, group: Group | None, *, retries: bool = True) -> list[str]:
+        """Return the pods of a gang's group to ask again after an event about the gang."""
+        self._following.changed(gang.id)
+        return [] if group is None else to_ask(self.roster, group, self.round, retries=retries)
 
     # --- points -----------------------------------------------------------------------------------------------------
 
@@ -232,23 +234,22 @@ class GangCache:
         if member.state is not ChildState.BOUND:
             self.roster.wait(member)
         group = group_of(gang)
-        self._recheck(gang.id, but=group)
+        self._following.changed(gang.id)
         if not is_ready(self.roster, group):
             return Waits(0 if gang.parameters is None else gang.parameters.wait_nanos)
         return Released(self._release(group, self.roster.gangs_of(group), but=uid))
 
     @property
     def may_be_ready(self) -> bool:
-        """Whether `take_ready` has something to look at."""
-        return bool(self._to_recheck)
+        """Whether `others_to_ask` or `take_ready` have something to look at."""
+        return self._following.is_due
 
     def take_ready(self) -> list[tuple[str, Consequences]]:
         """Return (gang of the first pod, pods of its group that may be bound) for groups that events since the last
         call have made ready, for example because `minMember` was lowered. Permit does not look at these pods again.
         """
-        if not self._to_recheck:
-            return []
-        groups, self._to_recheck = self._to_recheck, {}
+        groups = list(self._following.to_recheck)
+        self._following.to_recheck.clear()
         found: list[tuple[str, Consequences]] = []
         for group_id in groups:
             group = self.roster.groups.get(group_id)
@@ -286,6 +287,7 @@ class GangCache:
         gang = self.roster.gang(member.gang_id)
         if member.state is ChildState.WAITING:
             self.roster.unwait(member)
+            self._following.changed(member.gang_id)
             self._expect((member,))
         if gang is None or not gang.is_strict:
             return NOTHING
@@ -304,8 +306,8 @@ class GangCache:
         self.roster.bind(member)
         if gang is None:
             return NOTHING
-        self._recheck(gang.id)
-        return _activating(self._to_ask(gang.id, retries=was_representative))
+        self._following.recheck(gang.group)
+        return _activating(self._to_ask(gang, gang.group, retries=was_representative))
 
     def after_post_filter(self, uid: str, reason: str) -> Failure:
         """Record that the pod found no node for the reason (a sentence). Return the consequences for its gang. If the
@@ -434,6 +436,7 @@ class GangCache:
             if member.state is not ChildState.WAITING:
                 continue
             self.roster.unwait(member)
+            self._following.changed(member.gang_id)
             rejected.append(member)
             gang = self.roster.gang(member.gang_id)
             if gang is not None and gang.is_strict and group_of(gang).id not in swept:

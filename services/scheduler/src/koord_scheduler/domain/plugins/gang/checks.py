@@ -54,6 +54,18 @@ def obstacles(gang: Gang) -> str:
     return ", ".join([*named, f"and {more} more"] if more else named)
 
 
+def shortage(roster: Roster, gang_id: str) -> str:
+    """Return why `basic_check` refuses a group because of this gang of it, without what need not be told again, such as
+    numbers; "" if it does not.
+    """
+    gang = roster.gang(gang_id)
+    if gang is None or gang.parameters is None:
+        return gang_id if gang is None else f"{gang_id}?"
+    if gang.quorum >= gang.parameters.min_members:
+        return ""
+    return f"{gang_id}: {'many' if len(gang.held_back) > MOST_NAMED else obstacles(gang)}"
+
+
 def incomplete(gangs: Sequence[Gang]) -> str:
     """Return how many members with a node the gangs lack that Permit would not release now, and which of their members
     cannot be attempted.

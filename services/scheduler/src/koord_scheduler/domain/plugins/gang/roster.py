@@ -67,11 +67,21 @@ class Roster:
         found = (self.gang(gang_id) for gang_id in group.gang_ids)
         return [gang for gang in found if gang is not None]
 
-    def groups_naming(self, gang_id: str) -> list[Group]:
-        """Return the groups that depend on a gang, by id: its own, and those of other gangs that name it although it
-        names another group, or does not exist.
+    def is_named_by_others(self, gang_id: str) -> bool:
+        """Return whether `groups_of_others` returns a group, whatever their number is."""
+        naming, own = self._naming.get(gang_id), self._group_id(gang_id)
+        return naming is not None and len(naming) > (own in naming)
+
+    def groups_of_others(self, gang_id: str) -> list[Group]:
+        """Return the groups of other gangs that name a gang although it names another group, or does not exist, in the
+        order of their ids.
         """
-        return [self.groups[group_id] for group_id in sorted(self._naming.get(gang_id, ()))]
+        own = self._group_id(gang_id)
+        return [self.groups[group_id] for group_id in sorted(self._naming.get(gang_id, ())) if group_id != own]
+
+    def _group_id(self, gang_id: str) -> str:
+        gang = self.gangs.get(gang_id)
+        return "" if gang is None or gang.group is None else gang.group.id
 
     def see(self, uid: str, pod: Pod, other_scheduler: str = "") -> Seen | None:
         """Record a new or changed pod. Return the changes of its gang. None if the pod names no gang, or if it has
