@@ -284,6 +284,8 @@ class Assumptions:
             reason = self._release_reason(pod)
             if reason is None and self.ledgers.resized(pod.node, pod.uid) is not None:
                 self.to_resize[pod.uid] = None
+            else:
+                self.to_resize.pop(pod.uid, None)
             if reason is None:
                 self.to_release.pop(pod.uid, None)
             else:
@@ -365,11 +367,17 @@ class Assumptions:
 
     def resize_due(self) -> int:
         """Put the new amounts of the pods of `to_resize` into the outbox, so that the log tells how they count. A pod
-        that uses a Reservation takes no more from it than it requests. Return the number of these decisions.
+        that uses a Reservation takes no more from it than it requests. A pod waits while the ledger of its node is
+        ahead of the folded log: the log may have told amounts that its object asks for now, before this scheduler reads
+        the object. Return the number of these decisions.
         """
-        resized = 0
-        for uid in self.to_resize:
+        resized, position, due = 0, self._known.log.position, tuple(self.to_resize)
+        self.to_resize.clear()
+        for uid in due:
             pod = self._known.pods[uid]
+            if pod.node and self.ledgers.seq(pod.node) > position:
+                self.to_resize[uid] = None
+                continue
             info = self.ledgers.resized(pod.node, uid) if pod.node else None
             if pod.phase is not Phase.PLACED or pod.sort is None or uid in self.to_release or info is None:
                 continue  # `reconcile` looks again at the pod once a decision about it is stored or undone
@@ -381,5 +389,4 @@ class Assumptions:
             trigger = f"{pod.spec_event}/{pod.seq}/{self.ledgers.seq(pod.node)}"
             self.outbox.put(self._reallocated(info, pod.node, RESIZED, trigger))
             resized += 1
-        self.to_resize.clear()
         return resized
