@@ -44,7 +44,8 @@ class OwnedTerm:
     term: Term  # The topology key and the selection of pods
     weight: int  # Weight of a preferred term, negative for anti-affinity; 0 for required terms
     number: int  # Of the terms, in the order in which they appeared
-    kinds: dict[PodKind, None] = field(default_factory=dict[PodKind, None])  # The kinds of the pods that have the term
+    # Kind of pods -> how often these pods have the term: one that a pod repeats counts as often.
+    kinds: dict[PodKind, int] = field(default_factory=dict[PodKind, int])
     # Counter of these pods. None until a pod that the term selects asks for it: most terms of others select few pods.
     counter: Counter | None = None
 
@@ -165,11 +166,11 @@ class Population:
         counter = owned.counter
         if counter is None:
             counter = owned.counter = Counter(self._nodes.capacity)
-            for kind in owned.kinds:
+            for kind, times in owned.kinds.items():
                 entry = self._entries[kind]
-                entry.counters.append(counter)
+                entry.counters += [counter] * times
                 for row, count in entry.rows.items():
-                    counter.add(row, count)
+                    counter.add(row, count * times)
         self._fit(counter)
         return counter
 
@@ -237,7 +238,7 @@ class Population:
             if self._belongs(kind, asked):
                 entry.counters.append(asked)
         for owned in self._own(kind):
-            owned.kinds[kind] = None
+            owned.kinds[kind] = owned.kinds.get(kind, 0) + 1
             if owned.counter is not None:
                 entry.counters.append(owned.counter)
         return entry
