@@ -7,12 +7,13 @@ with running_kubelets(plane):
 import asyncio
 import ssl
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import httpx
+from koordcore.ending import end_tasks
 from koordctl.stack.kubernetes.kubelets import register_nodes, serve_pods
 from support.kubernetes.control_plane import ControlPlane
 
@@ -54,16 +55,14 @@ def add_nodes(plane: ControlPlane, *nodes: Json) -> None:
 
 
 @contextmanager
-def running_kubelets(plane: ControlPlane) -> Generator[None]:
-    """Let pods run on their nodes until the context ends."""
+def in_background(work: Callable[[], Coroutine[Any, Any, object]]) -> Generator[None]:
+    """Run work that does not end in a thread and loop of its own, until the context ends."""
     ended = threading.Event()
 
     async def serve() -> None:
-        async with plane.files.admin.client() as client:
-            serving = asyncio.create_task(serve_pods(client, lambda _: True))
-            await asyncio.to_thread(ended.wait)
-            serving.cancel()
-            await asyncio.wait({serving})
+        serving = asyncio.create_task(work())
+        await asyncio.to_thread(ended.wait)
+        await end_tasks(serving)
 
     with ThreadPoolExecutor(1) as thread:
         served = thread.submit(lambda: asyncio.run(serve()))
@@ -72,3 +71,15 @@ def running_kubelets(plane: ControlPlane) -> Generator[None]:
         finally:
             ended.set()
             served.result()
+
+
+@contextmanager
+def running_kubelets(plane: ControlPlane) -> Generator[None]:
+    """Let pods run on their nodes until the context ends."""
+
+    async def serve() -> None:
+        async with plane.files.admin.client() as client:
+            await serve_pods(client, lambda _: True)
+
+    with in_background(serve):
+        yield
