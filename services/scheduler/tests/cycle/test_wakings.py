@@ -50,6 +50,22 @@ def test_gang_is_placed_without_the_member_whose_claim_is_missing() -> None:
     assert where(scheduler) == {"b": "a", "c": "a"}
 
 
+def test_the_first_node_wakes_all_pods_also_those_that_it_has_no_room_for() -> None:
+    scheduler = Scheduler(SmallLog())
+    for uid in ("first", "second"):
+        scheduler.log.add_pod(pod(uid, {"cpu": "2"}))
+    scheduler.run()
+    for now in (20.0, 60.0):
+        told = len(scheduler.explanations)
+        scheduler.log.add_node(node("a", cpu="1"))
+        scheduler.run(now)
+        refused = {item.uid: item.message for item in scheduler.explanations[told:]}
+        assert refused.keys() == {"first", "second"}
+        assert all("0/1 nodes are available: 1 Insufficient cpu" in message for message in refused.values())
+        scheduler.log.remove_node("a")
+        scheduler.run(now + 20.0)
+
+
 def spread(uid: str, **spec: Any) -> Pod:
     """A pod that keeps the zones in balance."""
     constraint = {

@@ -252,6 +252,13 @@ class SchedulingQueue:
             self.wake_first(subject, trigger)
         return len(helped)
 
+    def wake_all(self, trigger: str) -> int:
+        """Wake all pods that nodes refused, and return their number."""
+        refused = [pod.uid for pod in self.unschedulable_pods() if pod.block is None]
+        for uid in refused:
+            self.wake_pod(uid, trigger)
+        return len(refused)
+
     def tick(self, now: float) -> None:
         """Advance the time to `now`: end back-offs and pauses; every 30 s, waits over 5 minutes of each first pod."""
         self._now = now

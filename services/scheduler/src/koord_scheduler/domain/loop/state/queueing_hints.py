@@ -36,6 +36,7 @@ class QueueingHints:
         self.trigger = ""  # Id of the last event that may help
         self._versions = [0] * len(frameworks.hinting)
         self.population_moves_seen = -1  # Number of pods that came or went up to the last `wake`
+        self._had_nodes = False  # Whether the cluster had nodes at the last `wake`
         self._frameworks = frameworks
         self._cluster = frameworks.cluster
         self._volumes = books.volumes
@@ -79,8 +80,12 @@ class QueueingHints:
         for node in self._nominator.left:
             self.room_appeared(node, self.trigger)
         self._nominator.left.clear()
+        had_nodes, self._had_nodes = self._had_nodes, bool(self._nodes.alive.any())
         if not self.helped:
             return woken
+        if not had_nodes:
+            # Each pod was told that there are no nodes. That is not true any more, also of those that find no room.
+            woken += self._queue.wake_all(self.trigger)
         rows = np.array(sorted(self.helped), np.intp)
         self.helped.clear()
         names = self._nodes.names
