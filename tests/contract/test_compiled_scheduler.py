@@ -64,4 +64,10 @@ def test_what_runs_is_machine_code(environment: dict[str, str], site: Path) -> N
 def test_machine_code_passes(environment: dict[str, str], tests: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-10_000:]
+    assert done.returncode == 0, reasons_first(done.stdout)
+
+
+def reasons_first(told: str) -> str:
+    """The lines of a run that say what failed, and then its end: of a long message, CI shows the begin only."""
+    reasons = [line for line in told.splitlines() if line.startswith(("FAILED", "ERROR", "E  "))]
+    return "\n".join((*reasons[:40], told[-10_000:]))
