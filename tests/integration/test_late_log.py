@@ -62,6 +62,7 @@ async def says(client: httpx.AsyncClient, status: int, text: str) -> None:
     await until(is_said, f"{status} {text}")
 
 
+@pytest.mark.deep
 async def test_every_service_waits_for_a_late_server_and_late_streams_and_answers_meanwhile(
     postgres_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -60,6 +60,7 @@ def asked_scales(server: ApiServer) -> list[str]:
     return [path.split("/default/")[1] for _, path in server.requests if path.endswith("/scale")]
 
 
+@pytest.mark.deep
 async def test_replicas_of_other_kinds_come_from_their_scale(tmp_path: Path) -> None:
     async with gateway_world(tmp_path, begin=False) as world:
         server = world.server
@@ -85,6 +86,7 @@ async def test_replicas_of_other_kinds_come_from_their_scale(tmp_path: Path) -> 
         assert sorted(set(asked_scales(server))) == ["databases/main/scale", "databases/other/scale"]
 
 
+@pytest.mark.deep
 async def test_an_outage_changes_nothing_and_a_refusal_counts_for_the_whole_kind(tmp_path: Path) -> None:
     async with gateway_world(tmp_path, begin=False) as world:
         server = world.server

@@ -152,6 +152,7 @@ async def publish(bus: Bus, reports: Sequence[StoredEvent]) -> None:
         await bus.observations.publish(each.ref, event, origin)
 
 
+@pytest.mark.deep
 async def test_a_window_starts_at_snapshots_before_it_and_gives_the_same_comparison() -> None:
     log, (events, reports) = MemoryLog(), recorded_hour()
     for each in events:
@@ -172,6 +173,7 @@ async def test_a_window_starts_at_snapshots_before_it_and_gives_the_same_compari
         assert events_read.read_from == [start]
 
 
+@pytest.mark.deep
 @pytest.mark.nats
 @pytest.mark.postgres
 async def test_reports_that_left_their_stream_come_from_the_archive(nats_server: NatsServer, postgres_dsn: str) -> None:

@@ -262,6 +262,7 @@ async def test_facts_of_tables_that_were_made_again_meanwhile_are_not_dropped(
                     await compare_with_fold(connection, facts, position)
 
 
+@pytest.mark.deep
 async def test_old_facts_are_dropped_in_a_later_round_if_a_query_reads_facts_for_long(
     postgres_dsn: str, facts: list[StoredEvent], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,6 +283,7 @@ async def test_old_facts_are_dropped_in_a_later_round_if_a_query_reads_facts_for
         assert await fact_retention.drop_round(retention) == 2_099
 
 
+@pytest.mark.deep
 async def test_a_database_of_the_version_before_keeps_its_facts_and_answers_past_moments(
     postgres_dsn: str, facts: list[StoredEvent]
 ) -> None:

@@ -199,6 +199,7 @@ def folding_processes() -> list[int]:
     return found
 
 
+@pytest.mark.deep
 async def test_a_killed_fold_begins_again(postgres_dsn: str) -> None:
     async with projector(postgres_dsn) as it:
         it.write(small())
@@ -214,7 +215,6 @@ async def test_a_killed_fold_begins_again(postgres_dsn: str) -> None:
             assert all_of(postgres_dsn) == once
 
 
-@pytest.mark.deep
 @pytest.mark.deep
 async def test_indexes_are_given_up_with_a_fold_that_ends_before_the_session_is_closed(
     postgres_dsn: str, monkeypatch: pytest.MonkeyPatch

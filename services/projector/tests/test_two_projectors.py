@@ -46,6 +46,7 @@ def stored_schema(dsn: str) -> tuple[str, int]:
         return str(row[0]), int(row[1])
 
 
+@pytest.mark.deep
 async def test_a_projector_of_another_version_takes_the_tables_once_and_the_first_stands_by(
     postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,12 +76,14 @@ async def test_a_backup_is_restored_and_its_snapshots_are_those_that_folding_giv
     assert "2 snapshots equal" in said
 
 
+@pytest.mark.deep
 async def test_a_snapshot_that_folding_does_not_give_fails_the_drill(tmp_path: Path) -> None:
     await write_backup(tmp_path / "copy", {10: 10, 20: 19})
     _, trouble = KoordCommand(tmp_path).said("drill", str(tmp_path / "copy"), status=1)
     assert "another state than the snapshots at 20:" in trouble
 
 
+@pytest.mark.deep
 async def test_a_changed_file_fails_the_drill(tmp_path: Path) -> None:
     await write_backup(tmp_path / "copy", {})
     facts = tmp_path / "copy" / f"{NAMES.ev}.tar.s2"
@@ -90,6 +92,7 @@ async def test_a_changed_file_fails_the_drill(tmp_path: Path) -> None:
     assert "size: must be" in trouble
 
 
+@pytest.mark.deep
 def test_a_backup_of_an_earlier_version_passes_the_drill(tmp_path: Path) -> None:
     said = KoordCommand(tmp_path).run("drill", str(GOLDEN))
     assert "117 facts folded from the first fact to 117, state 5fe9b5b0f59aad2d733c348bf5a19d75" in said

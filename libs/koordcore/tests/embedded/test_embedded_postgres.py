@@ -157,6 +157,7 @@ async def test_only_the_password_opens_it_and_only_we_can_read_that(directory: P
         assert query(server.dsn, "SHOW listen_addresses") == [("127.0.0.1",)]
 
 
+@pytest.mark.deep
 async def test_lost_password_is_an_error_that_says_what_to_do(directory: Path) -> None:
     server = PostgresServer(PostgresConfig(data_dir=directory / "data"))
     async with server:
@@ -175,6 +176,7 @@ async def test_configured_port_in_use_is_named(directory: Path) -> None:
             await PostgresServer(PostgresConfig(data_dir=directory / "data", port=taken)).start()
 
 
+@pytest.mark.deep
 async def test_second_server_on_the_same_data_is_refused(directory: Path) -> None:
     async with PostgresServer(PostgresConfig(data_dir=directory / "data")) as first:
         with pytest.raises(AlreadyRunningError, match=f"process {first.pid}"):

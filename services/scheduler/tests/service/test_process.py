@@ -109,6 +109,7 @@ async def test_killed_after_the_log_refused_its_placement_the_other_goes_on(nats
         assert await end(other) == 0
 
 
+@pytest.mark.deep
 async def test_other_instance_takes_over_from_a_killed_leader(nats_server: NatsServer) -> None:
     name = "sched-takeover"
     async with cluster(nats_server, name) as bus:
@@ -126,6 +127,7 @@ async def test_other_instance_takes_over_from_a_killed_leader(nats_server: NatsS
         assert await end(standby) == 0
 
 
+@pytest.mark.deep
 async def test_two_deciding_at_once_never_overfill(nats_server: NatsServer) -> None:
     name = "sched-race"
     async with cluster(nats_server, name) as bus:

@@ -107,6 +107,7 @@ async def test_invalid_question_is_refused_with_field_rule_and_value(nats_server
         assert await end(scheduler) == 0
 
 
+@pytest.mark.deep
 async def test_leader_tells_its_state_at_one_position_while_it_places_pods(nats_server: NatsServer) -> None:
     name = "hash"
     async with cluster(nats_server, name) as bus:

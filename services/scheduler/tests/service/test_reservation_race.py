@@ -28,6 +28,7 @@ def place(request: pytest.FixtureRequest) -> NatsServer | NatsCluster:
     return request.getfixturevalue(request.param)
 
 
+@pytest.mark.deep
 async def test_a_reservation_is_never_taken_twice(place: NatsServer | NatsCluster) -> None:
     replicas = 3 if isinstance(place, NatsCluster) else 1
     first = place.servers[0] if isinstance(place, NatsCluster) else place
