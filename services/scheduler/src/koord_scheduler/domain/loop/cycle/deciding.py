@@ -208,7 +208,7 @@ def _block(state: SchedulerState, pod: PodRecord, rejection: Rejection) -> Block
     """
     hints = state.frameworks.framework_of(pod).hints.get(rejection.plugin)
     is_woken_by_name = hints is not None and not hints.wakes_on
-    return Block(rejection.plugin, rejection.key, 0 if is_woken_by_name else id(pod.subject))
+    return Block(rejection.plugin, rejection.key, None if is_woken_by_name else pod.subject)
 
 
 def _heard(state: SchedulerState, explanation: PodExplanation, message: str) -> list[PodExplanation]:

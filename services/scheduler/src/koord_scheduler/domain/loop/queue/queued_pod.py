@@ -15,7 +15,7 @@ class Block(NamedTuple):
 
     plugin: str
     key: str  # Text that the pods of the group share, from `Rejection.key`
-    subject: int = 0  # Identity of the subject that they share; 0 if their subjects may differ
+    subject: Subject | None = None  # The subject that they share; None if their subjects may differ
 
 
 class Came(StrEnum):
