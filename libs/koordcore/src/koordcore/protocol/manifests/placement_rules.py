@@ -123,7 +123,8 @@ def _pod_term(term: kube.PodAffinityTerm, path: str, labels: Mapping[str, str]) 
     yield from _label_keys(match, term.label_selector, f"{path}.matchLabelKeys")
     yield from _label_keys(mismatch, term.label_selector, f"{path}.mismatchLabelKeys")
     yield from _selected_twice(match, mismatch, term.label_selector, f"{path}.matchLabelKeys", labels)
-    both = [key for key in term.match_label_keys if key in term.mismatch_label_keys]
+    mismatched = set(term.mismatch_label_keys)
+    both = [key for key in term.match_label_keys if key in mismatched]
     if both:
         yield InvalidInput("without the keys of mismatchLabelKeys", both, f"{path}.matchLabelKeys")
 
@@ -165,11 +166,11 @@ def _selected_twice(
     """
     if selector is None:
         return
-    named = set(selector.match_labels)
+    named, matched = set(selector.match_labels), set(match)
     added = [key for key in (*match, *mismatch) if key in labels]
     twice: list[str] = []
     for key in (*(each.key for each in selector.match_expressions), *added):
-        if key in match and key in named:
+        if key in matched and key in named:
             twice.append(key)
         named.add(key)
     if twice:
@@ -228,12 +229,13 @@ def _spread(constraints: Sequence[kube.TopologySpreadConstraint], path: str, lab
 
 
 def _gates(spec: kube.PodSpec, path: str) -> Violations:
-    names = [gate.name for gate in spec.scheduling_gates]
-    for index, name in enumerate(names):
+    seen: set[str] = set()
+    for index, gate in enumerate(spec.scheduling_gates):
         where = f"{path}.schedulingGates[{index}].name"
-        if not is_key(name):
-            yield InvalidInput("a qualified name (optional DNS prefix / name)", name, where)
-        elif name in names[:index]:
-            yield InvalidInput("unique among the gates", name, where)
-    if names and spec.node_name:
+        if not is_key(gate.name):
+            yield InvalidInput("a qualified name (optional DNS prefix / name)", gate.name, where)
+        elif gate.name in seen:
+            yield InvalidInput("unique among the gates", gate.name, where)
+        seen.add(gate.name)
+    if seen and spec.node_name:
         yield InvalidInput("absent until all schedulingGates have been removed", spec.node_name, f"{path}.nodeName")

@@ -62,17 +62,22 @@ def _with_images(new: Sequence[kube.Container], old: Sequence[kube.Container]) -
 
 
 def _gates(new: Sequence[kube.SchedulingGate], old: Sequence[kube.SchedulingGate]) -> Violations:
-    added = [gate.name for gate in new if gate not in old]
+    present = dict.fromkeys(gate.name for gate in old)
+    added = [gate.name for gate in new if gate.name not in present]
     if added:
-        rule = f"some of the present ones ({[gate.name for gate in old]!r}): gates can be removed, not added"
+        rule = f"some of the present ones ({list(present)!r}): gates can be removed, not added"
         yield InvalidInput(rule, added, "spec.schedulingGates")
 
 
 def _tolerations(new: Sequence[kube.Toleration], old: Sequence[kube.Toleration]) -> Violations:
-    kept = [msgspec.structs.replace(toleration, toleration_seconds=None) for toleration in new]
-    if any(msgspec.structs.replace(each, toleration_seconds=None) not in kept for each in old):
+    kept = set(map(_untimed, new))
+    if any(_untimed(each) not in kept for each in old):
         rule = "a superset of the present ones, of which only tolerationSeconds may change"
         yield InvalidInput(rule, codec.to_builtins(new), "spec.tolerations")
+
+
+def _untimed(toleration: kube.Toleration) -> tuple[str, str, str, str]:
+    return toleration.key, toleration.operator, toleration.value, toleration.effect
 
 
 def _stricter_selector(new: kube.PodSpec, old: kube.PodSpec) -> Violations:

@@ -121,6 +121,7 @@ def framework_problems(configuration: DeschedulerConfiguration, registry: Regist
         for point in Point:
             where = f"{path}.plugins.{point.value}.enabled"
             names = [each.name for each in profile.plugins.at(point).enabled]
+            listed: dict[str, None] = {}
             for place, name in enumerate(names):
                 kind = registry.get(name)
                 if kind is None:
@@ -130,10 +131,10 @@ def framework_problems(configuration: DeschedulerConfiguration, registry: Regist
                     yield InvalidInput(
                         f"a plugin of this point ({name} serves {served})", name, f"{where}[{place}].name"
                     )
-                elif name in names[:place]:
+                elif name in listed:
                     yield InvalidInput("a plugin that is listed once", name, f"{where}[{place}].name")
                 else:
-                    enabled[name] = None
+                    enabled[name] = listed[name] = None
             if point is Point.EVICT and len(names) != 1:
                 yield InvalidInput("exactly one plugin", names, where)
         for name in enabled:

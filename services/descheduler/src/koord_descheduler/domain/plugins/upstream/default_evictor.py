@@ -141,11 +141,13 @@ def check(args: DefaultEvictorArgs) -> Iterator[InvalidInput]:
 
 
 def _check_names(names: tuple[str, ...], allowed: tuple[str, ...], path: str) -> Iterator[InvalidInput]:
+    seen: set[str] = set()
     for index, name in enumerate(names):
         if name not in allowed:
             yield InvalidInput(f"one of {', '.join(allowed)}", name, f"{path}[{index}]")
-        elif name in names[:index]:
+        elif name in seen:
             yield InvalidInput("named once", name, f"{path}[{index}]")
+        seen.add(name)
 
 
 class DefaultEvictor:
