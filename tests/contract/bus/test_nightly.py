@@ -131,6 +131,9 @@ async def test_every_step_of_the_nightly_job_does_its_work_and_a_broken_backup_e
         assert any((night.volumes / "backups" / "archive").iterdir())
         assert list(said) == CHECKS
         assert "equal" in said["drill"]
+        assert not [
+            file for file in (night.volumes / "backups").rglob("*") if file.is_file() and file.stat().st_mode & 0o077
+        ]
         silent = night.run(VERIFY)
         assert (silent.returncode, "projector" in silent.stderr) == (1, True)
 

@@ -11,6 +11,7 @@ Python ends meanwhile, the process aborts (SIGABRT).
 """
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import contextmanager
@@ -161,6 +162,16 @@ def _parts(
         if cancelled.is_set():
             raise asyncio.CancelledError
         yield part
+
+
+@contextmanager
+def for_owner_only() -> Generator[None]:
+    """Only their owner may read the files that this process writes inside the block, in whichever folder they lie."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def is_remote(name: str) -> bool:

@@ -177,14 +177,14 @@ async def _backup(name: str) -> tuple[Backup, str]:
     from koordcore.bus.backup import take_backup
     from koordcore.bus.names import BusNames
     from koordcore.bus.setup.manifest import BACKUP
-    from koordcore.place import open_place
+    from koordcore.place import for_owner_only, open_place
 
     place = open_place(name, create=True)
     if not await place.is_empty():
         fail(f"{name} is not empty; name a new place")
     now = rfc3339(datetime.now(UTC))
     async with _connected(None, BACKUP.name) as connection:
-        with _progress(None) as progress:
+        with _progress(None) as progress, for_owner_only():
             taken = await take_backup(connection, BusNames(cluster_name()), place, now, progress)
         return taken, await _lost(connection, taken)
 

@@ -88,12 +88,13 @@ async def _copied(name: str, keep_seconds: float) -> Archive:
     """Copy the facts that are older than so many seconds, and return the list of the archive."""
     from koordcore.bus.archive.archived_log import archive_facts
     from koordcore.bus.setup.manifest import RETENTION
-    from koordcore.place import open_place
+    from koordcore.place import for_owner_only, open_place
 
     place = open_place(name, create=True)
     async with open_log(principal=RETENTION.name) as log:
-        upto = await _older_than(log, keep_seconds)
-        return await archive_facts(log.bus.events, place, log.names.cluster, upto, lambda position: None)
+        with for_owner_only():
+            upto = await _older_than(log, keep_seconds)
+            return await archive_facts(log.bus.events, place, log.names.cluster, upto, lambda position: None)
 
 
 async def _trimmed(name: str, listed: Archive) -> int:
@@ -156,21 +157,22 @@ async def _snapshots(name: str, every: int, dense: int) -> dict[str, list[Archiv
     from koordcore.bus.archive.archived_log import ArchivedEventLog
     from koordcore.bus.archive.taking import take_snapshots
     from koordcore.bus.setup.manifest import RETENTION
-    from koordcore.place import open_place
+    from koordcore.place import for_owner_only, open_place
     from koordcore.service.clock import SystemClock
 
     from koordctl.replay.scheduler_fold import archived_folds
 
     place = open_place(name)
     async with open_log(principal=RETENTION.name) as log:
-        events = ArchivedEventLog(log.bus.events, place)
-        upto = (await events.head()).last_seq
-        return {
-            fold: await take_snapshots(
-                events, place, log.names.cluster, fold, source, SystemClock(), upto, every=every, dense=dense
-            )
-            for fold, source in archived_folds().items()
-        }
+        with for_owner_only():
+            events = ArchivedEventLog(log.bus.events, place)
+            upto = (await events.head()).last_seq
+            return {
+                fold: await take_snapshots(
+                    events, place, log.names.cluster, fold, source, SystemClock(), upto, every=every, dense=dense
+                )
+                for fold, source in archived_folds().items()
+            }
 
 
 def _row(fold: str, snapshots: list[ArchivedSnapshot]) -> list[object]:
