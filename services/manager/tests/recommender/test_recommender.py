@@ -27,6 +27,7 @@ from koordcore.values.timestamps import rfc3339
 from support.manager.world import GIB, ManagerWorld, usage_of
 
 HOUR = 3600
+DAY = 24 * HOUR
 DEPLOYMENT = {"type": "workload", "workload": {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"}}
 
 
@@ -219,6 +220,14 @@ def test_the_policy_caps_what_is_recommended_and_shows_what_it_would_have_been(c
     assert container.uncapped_target.cpu_milli > 500
 
 
+def test_a_maximum_of_zero_is_none(cluster: Cluster) -> None:
+    cluster.custom("recommendations", recommendation(policy='{"*": {"maxAllowed": {"cpu": "0", "memory": "0"}}}'))
+    cluster.live(5)
+    (container,) = cluster.state.containers
+    assert container.target == container.uncapped_target
+    assert container.target.cpu_milli > 500
+
+
 def test_a_container_that_the_policy_leaves_alone_gets_no_recommendation(cluster: Cluster) -> None:
     cluster.custom("recommendations", recommendation(policy='{"app": {"mode": "Off"}}'))
     cluster.live(5)
@@ -239,6 +248,40 @@ def test_a_kill_for_memory_raises_what_is_recommended(cluster: Cluster) -> None:
     assert model.instances["p1/app"].oom_peak == pytest.approx(1.2 * GIB, abs=1)
     cluster.take(cluster.rounds.drafts(cluster.view, cluster.now))
     assert cluster.state.containers[0].target.memory_bytes > calm
+
+
+def test_a_kill_counts_although_the_sample_after_it_begins_the_next_day() -> None:
+    model = ContainerModel.empty(DEFAULT_SETTINGS)
+    for at in (0, DAY - 60, DAY + 30):
+        model.add_memory("p1/app", GIB, at)
+    assert not model.add_oom("p1/app", 29, requested_bytes=GIB)
+    assert model.add_oom("p1/app", DAY - 30, requested_bytes=GIB)
+    assert model.memory.percentile(0.95) > 1.2 * GIB
+
+
+def test_a_kill_that_is_told_with_the_first_usage_is_a_kill_at_that_usage(cluster: Cluster) -> None:
+    cluster.pass_time(60)
+    killed = ContainerUsage(name="app", usage=Usage(500, 3 * GIB), oom_killed_at=cluster.report().updated_at)
+    sample = msgspec.structs.replace(usage_of(cluster.pods[0], 500, 3 * GIB), containers=[killed])
+    cluster.pass_time(20)
+    cluster.rounds.book.observe(cluster.view, 1, "n", cluster.report(pods=[sample]))
+    model = cluster.rounds.book.models_of("default", "Deployment/web")["app"]
+    assert model.instances["p1/app"].oom_peak == pytest.approx(1.2 * 3 * GIB, abs=1)
+
+
+@pytest.mark.parametrize(("written", "as_much_as"), [("2", "2"), ("much", "0")])
+def test_samples_of_a_start_with_a_boost_weigh_as_much_as_later_ones(written: str, as_much_as: str) -> None:
+    boosted = pod(cpu="6", owner="rs")
+    amounts = {"app": {"boosted": "6000m", "request": written}}
+    boosted["metadata"]["annotations"] = {"analysis.koordinator.sh/startup-boost": json.dumps(amounts)}
+    weights: list[object] = []
+    for document in (boosted, pod(cpu=as_much_as, owner="rs")):
+        cluster = Cluster()
+        cluster.custom("recommendations", recommendation())
+        cluster.pods = [cluster.pod("p3", document, on="n")]
+        cluster.live(3)
+        weights.append(cluster.rounds.book.models_of("default", "Deployment/web")["app"].cpu.weights)
+    assert weights[0] == weights[1]
 
 
 def test_a_resource_without_samples_has_no_target_and_is_left_alone(cluster: Cluster) -> None:

@@ -110,7 +110,7 @@ class ContainerPolicy(KubeStruct):
 
     mode: str = "Auto"  # "Auto", or "Off" if the recommendation must not change the container
     min_allowed: Quantities = {}  # Smallest amounts that may be recommended
-    max_allowed: Quantities = {}  # Largest amounts that may be recommended
+    max_allowed: Quantities = {}  # Largest amounts that may be recommended; 0 for no limit
     controlled_values: str = ControlledValues.REQUESTS_AND_LIMITS  # "RequestsAndLimits" or "RequestsOnly"
     startup_boost: StartupBoost | None = None  # More CPU while the pod starts; None for none
 

@@ -31,6 +31,7 @@ from koord_manager.domain.controllers.recommender.model import (
     memory_options,
 )
 from koord_manager.domain.controllers.recommender.settings import DEFAULT_SETTINGS, RecommenderSettings
+from koord_manager.domain.controllers.recommender.startup_boost import boosted_containers
 from koord_manager.domain.controllers.recommender.targets import Targets
 
 CHECKPOINT_FOLD: Final = "recommender"
@@ -100,9 +101,14 @@ class RecommenderBook:
             if at is None:
                 at = datetime.fromisoformat(report.updated_at).timestamp()
             pod = view.state.of_kind(PodSpecState)[uid].object
+            boosted = boosted_containers(pod)
             for container, usage in container_usages(pod, sample):
+                # While a pod starts with a boost, its samples weigh no more than later ones.
+                usual = boosted.get(container.name)
+                requested = _requested(container, "cpu") if usual is None else _amount("cpu", usual.request)
                 for key in {(wanted.target.namespace, wanted.target.key) for wanted in targets if wanted.target}:
-                    self._take(ModelKey(*key, container.name), f"{uid}/{container.name}", container, usage, at)
+                    name = ModelKey(*key, container.name)
+                    self._take(name, f"{uid}/{container.name}", container, usage, at, requested / 1000)
 
     def models_of(self, namespace: str, target: str) -> dict[str, ContainerModel]:
         """Return name of the container -> model for one target (`Target.key`), in order of name."""
@@ -188,26 +194,31 @@ class RecommenderBook:
             )
         return True
 
-    def _take(self, key: ModelKey, instance: str, container: Container, usage: ContainerUsage, at: float) -> None:
+    def _take(
+        self,
+        key: ModelKey,
+        instance: str,
+        container: Container,
+        usage: ContainerUsage,
+        at: float,
+        requested_cores: float,
+    ) -> None:
         model = self.models.get(key)
         if model is None:
             model = self.models[key] = ContainerModel.empty(self.settings)
             self._of_target = None
         cores, memory = usage.usage.cpu_milli / 1000, usage.usage.memory_bytes
         is_measured = memory > 0 or not usage.oom_killed_at
-        if is_measured and model.add_cpu(instance, cores, at, requested_cores=_requested(container, "cpu") / 1000):
+        if is_measured and model.add_cpu(instance, cores, at, requested_cores=requested_cores):
             self.samples += 1
-        state = model.instances.setdefault(instance, InstanceState())
-        is_first = state.last_memory_at is None  # a kill before it must come first, or its day is over
-        if memory and not (is_first and usage.oom_killed_at):
+        if memory:
             model.add_memory(instance, float(memory), at)  # a container that runs uses some, so 0 is no sample
+        state = model.instances.setdefault(instance, InstanceState())
         if usage.oom_killed_at:
             killed_at = datetime.fromisoformat(usage.oom_killed_at).timestamp()
             if state.oom_at is None or killed_at > state.oom_at:
                 state.oom_at = killed_at
                 model.add_oom(instance, killed_at, requested_bytes=float(_requested(container, "memory")))
-            if memory and is_first:
-                model.add_memory(instance, float(memory), at)
 
 
 def container_usages(pod: Pod, sample: PodUsage) -> Iterator[tuple[Container, ContainerUsage]]:
@@ -227,7 +238,10 @@ def container_usages(pod: Pod, sample: PodUsage) -> Iterator[tuple[Container, Co
 
 def _requested(container: Container, resource: str) -> int:
     """Return a container's request in milli-cores or bytes, or 0 if there is none or it is not valid."""
-    written = container.resources.requests.get(resource)
+    return _amount(resource, container.resources.requests.get(resource))
+
+
+def _amount(resource: str, written: str | float | None) -> int:
     try:
         return 0 if written is None else parse_milli(written) if resource == "cpu" else parse_value(written)
     except InvalidInput:

@@ -250,10 +250,15 @@ def _bounds_moved(old: ContainerRecommendation, new: ContainerRecommendation) ->
 def _capped(amounts: Amounts, policy: ContainerPolicy) -> RecommendedAmounts:
     least, most = parse_amounts(policy.min_allowed), parse_amounts(policy.max_allowed)
     cpu, memory = (
-        min(max(amount, least.get(name, amount)), most.get(name, max(amount, least.get(name, amount))))
+        _within(amount, least.get(name, 0), most.get(name, 0))
         for name, amount in (("cpu", amounts.cpu_milli), ("memory", amounts.memory_bytes))
     )
     return RecommendedAmounts(cpu, memory)
+
+
+def _within(amount: int, least: int, most: int) -> int:
+    """`most`: 0 for none."""
+    return min(max(amount, least), most) if most else max(amount, least)
 
 
 def _text(at: float | None) -> str:

@@ -113,12 +113,13 @@ class ContainerModel:
         """Record that an instance was killed for memory at a Unix time, and return whether this was used.
 
         The needed memory is max(used + oomMinBumpUpBytes, used * oomBumpUpRatio), where used is the larger of request
-        and peak. The peaks of earlier kills do not count, so that repeated kills do not add up. A kill before the day
-        whose peak is collected is ignored.
+        and peak. The peaks of earlier kills do not count, so that repeated kills do not add up. A kill more than a day
+        older than the last memory sample is ignored. The begin of the day whose peak is collected does not matter: the
+        sample after a kill can begin the next one.
         """
         state = self.instances.setdefault(instance, InstanceState())
         interval = self.settings.memory_aggregation_interval_seconds
-        if state.window_end is not None and at < state.window_end - interval:
+        if state.last_memory_at is not None and at < state.last_memory_at - interval:
             return False
         used = max(requested_bytes, state.peak)
         needed = max(
