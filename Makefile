@@ -159,8 +159,14 @@ $(DESCHEDULER_ORACLE): $(wildcard $(KUBERNETES_SOURCES)/descheduler/*)
 	@echo "==> building the oracle of the descheduler, some minutes the first time"
 	@cd $(KUBERNETES_SOURCES)/descheduler && GOFLAGS=-mod=readonly go build -trimpath -ldflags='-s -w' -o $@ .
 
-ORACLE_BUILT := $(if $(shell command -v go),$(ORACLE) $(DESCHEDULER_ORACLE))
-test-oracle: setup $(ORACLE_BUILT) ## random clusters and pods beside the code of kube-scheduler and the descheduler (go); KOORD_FUZZ=deep: ten times as many
+# The recommender of the Vertical Pod Autoscaler in the same way.
+RECOMMENDER_ORACLE := $(dir $(ORACLE))recommender
+$(RECOMMENDER_ORACLE): $(wildcard $(KUBERNETES_SOURCES)/recommender/*)
+	@echo "==> building the oracle of the recommender, some minutes the first time"
+	@cd $(KUBERNETES_SOURCES)/recommender && GOFLAGS=-mod=readonly go build -trimpath -ldflags='-s -w' -o $@ .
+
+ORACLE_BUILT := $(if $(shell command -v go),$(ORACLE) $(DESCHEDULER_ORACLE) $(RECOMMENDER_ORACLE))
+test-oracle: setup $(ORACLE_BUILT) ## random clusters, pods and histories beside the code of kube-scheduler, the descheduler and the autoscaler (go); KOORD_FUZZ=deep: ten times as many
 	@$(PYTEST) -n 0 --suite oracle tests/oracle
 
 # The rest of a node: kubelet and kube-proxy of the same Kubernetes, containerd 2 with ctr, CNI plugins, CoreDNS.

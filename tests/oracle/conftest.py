@@ -7,6 +7,7 @@ import pytest
 from support.oracle.descheduling.program import Descheduler
 from support.oracle.lines import LineProgram, running
 from support.oracle.program import Oracle
+from support.oracle.recommending.program import Recommender
 
 P = TypeVar("P", bound=LineProgram[Any])
 
@@ -19,6 +20,11 @@ def oracle() -> Iterator[Oracle]:
 @pytest.fixture(scope="session")
 def descheduler() -> Iterator[Descheduler]:
     yield from _built(Descheduler)
+
+
+@pytest.fixture(scope="session")
+def recommender() -> Iterator[Recommender]:
+    yield from _built(Recommender)
 
 
 def _built(kind: type[P]) -> Iterator[P]:
