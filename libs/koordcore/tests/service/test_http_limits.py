@@ -109,9 +109,10 @@ async def test_a_head_without_end_is_cut(begin: bytes, piece: bytes) -> None:
         (b"GET /livez HTTP/1.1\r\nhost: localhost\r\n%b\r\n" % (b"a: b\r\n" * 100), b"431"),
         (b"GET /livez HTTP/1.1\r\nhost: localhost\r\na: %b\r\n\r\n" % (b"x" * 65536), b"431"),
         (b"nonsense\r\n\r\n", b"400"),
+        (b"GET /livez HTTP/1.1\r\nhost: localhost\r\nhost: a\r\nconnection: close\r\n\r\n", b"400"),
         (GOOD * 100, b"200"),  # and then the connection ends
     ],
-    ids=["url", "headers", "head", "nonsense", "pipelined"],
+    ids=["url", "headers", "head", "nonsense", "hosts", "pipelined"],
 )
 async def test_a_request_beyond_a_limit_is_refused_and_told_why(request_: bytes, status: bytes) -> None:
     async with served() as http:

@@ -33,6 +33,15 @@ def test_equal_objects_have_no_patch(document: Json) -> None:
     assert json_patch(document, dict(document)) == []
 
 
+def test_a_long_list_of_another_length_is_replaced_as_a_whole() -> None:
+    before = {"spec": {"tolerations": [{"key": f"key{number}"} for number in range(8_000)]}}
+    after = {"spec": {"tolerations": [{"key": f"{number}key"} for number in range(7_999)]}}
+
+    (operation,) = json_patch(before, after)
+
+    assert operation == {"op": "replace", "path": "/spec/tolerations", "value": after["spec"]["tolerations"]}
+
+
 SECRET = "hunter2"
 
 

@@ -246,6 +246,8 @@ class Guard:
         return PlainTextResponse(f"no answer within {self._answer_seconds:g} s\n", 503, {"connection": "close"})
 
     def _refusal(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Response | None:
+        if sum(name == b"host" for name, _ in scope["headers"]) > 1:
+            return PlainTextResponse("a request has one Host header\n", 400)
         if not self._is_served(headers.get(b"host", b"")):
             return PlainTextResponse("this host name is not served here (http_allowed_hosts)\n", 421)
         if self._service.stopping and scope["path"] not in PROBES:
