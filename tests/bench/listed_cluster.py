@@ -1,9 +1,9 @@
 """`python -m bench.listed_cluster <nodes> <pods>`: an API server that does nothing but list a large cluster in pages.
 
 Its objects have the size and the parts of real ones (managed fields, environment, volumes, conditions), so that reading
-them costs what it costs in life. Fifty pods each belong to one ReplicaSet and have its labels. With a third argument,
-so many more pods wait for a node. All other kinds are empty, besides two namespaces. A watch stays open and tells
-nothing. A write is answered with its own body and changes nothing. Prints its port.
+them costs what it costs in life. Fifty pods each belong to one ReplicaSet and have its labels; each pod has times of
+its own. With a third argument, so many more pods wait for a node. All other kinds are empty, besides two namespaces. A
+watch stays open and tells nothing. A write is answered with its own body and changes nothing. Prints its port.
 """
 
 import asyncio
@@ -11,12 +11,15 @@ import json
 import re
 import sys
 import urllib.parse
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 Json = dict[str, Any]
 
 PODS_PER_OWNER: Final = 50
 _NODE: Final = '"nodeName":"node-@W@",'
+_FIRST_CREATED: Final = datetime(2026, 1, 1, tzinfo=UTC)
+_TO_READY: Final = timedelta(seconds=7)
 _LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
 
 
@@ -26,7 +29,9 @@ def uid_of(number: int) -> str:
 
 
 def pod_text() -> str:
-    """A pod of some kilobytes; `@N@` stands for its number, `@W@` for its node's, `@G@` for its ReplicaSet's."""
+    """A pod of some kilobytes; `@N@` stands for its number, `@W@` for its node's, `@G@` for its ReplicaSet's, `@C@` for
+    the time of its creation and `@R@` for that at which it became ready.
+    """
     names = [f"f:{part}" for part in ("image", "imagePullPolicy", "name", "resources", "terminationMessagePath")]
     managed: Json = {"f:spec": {"f:containers": {'k:{"name":"main"}': dict.fromkeys(names, 0)}}}
     environment = [{"name": f"SETTING_{index}", "value": "x" * 24} for index in range(12)]
@@ -41,15 +46,15 @@ def pod_text() -> str:
         "terminationMessagePolicy": "File",
         "imagePullPolicy": "IfNotPresent",
     }
-    condition: Json = {"status": "True", "lastProbeTime": None, "lastTransitionTime": "2026-01-01T00:00:00Z"}
-    kinds = ("Initialized", "Ready", "ContainersReady", "PodScheduled")
+    condition: Json = {"status": "True", "lastProbeTime": None}
+    since = {"Initialized": "@C@", "Ready": "@R@", "ContainersReady": "@R@", "PodScheduled": "@C@"}
     document: Json = {
         "metadata": {
             "name": "service-@N@",
             "namespace": "team-000000000001",
             "uid": "00000000-0000-4000-8000-@N@",
             "resourceVersion": "@N@",
-            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "creationTimestamp": "@C@",
             "labels": {"app": "service-@G@", "pod-template-hash": "7d9f8", "koordinator.sh/qosClass": "LS"},
             "annotations": {"prometheus.io/scrape": "true", "checksum/config": "c" * 64},
             "ownerReferences": [
@@ -81,8 +86,8 @@ def pod_text() -> str:
             "phase": "Running",
             "qosClass": "Burstable",
             "podIP": "10.0.0.1",
-            "startTime": "2026-01-01T00:00:00Z",
-            "conditions": [{"type": kind, **condition} for kind in kinds],
+            "startTime": "@C@",
+            "conditions": [{"type": kind, **condition, "lastTransitionTime": time} for kind, time in since.items()],
             "containerStatuses": [{"name": "main", "ready": True, "restartCount": 0, "imageID": "sha256:" + "a" * 64}],
         },
     }
@@ -130,6 +135,10 @@ def owner_text() -> str:
 def namespace_text() -> str:
     document: Json = {"metadata": {"name": "team-@N@", "uid": "namespace-@N@", "resourceVersion": "@N@"}}
     return json.dumps(document, separators=(",", ":"))
+
+
+def _time(number: int, later: timedelta = timedelta()) -> str:
+    return (_FIRST_CREATED + timedelta(seconds=number) + later).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Lists:
@@ -180,6 +189,8 @@ class Lists:
             .replace("@N@", f"{number:012d}")
             .replace("@W@", f"{number % self._nodes:012d}")
             .replace("@G@", f"{number // PODS_PER_OWNER:012d}")
+            .replace("@C@", _time(number))
+            .replace("@R@", _time(number, _TO_READY))
             for number in range(first, last)
         )
         following = f',"continue":"{last}","remainingItemCount":{count - last}' if last < count else ""

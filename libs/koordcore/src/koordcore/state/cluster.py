@@ -12,8 +12,8 @@ import msgspec
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent
-from koordcore.events.objects import PodSpecAdded, PodSpecChanged
-from koordcore.state.aggregates import PodSpecState
+from koordcore.events.objects import NodeSpecAdded, NodeSpecChanged, PodSpecAdded, PodSpecChanged
+from koordcore.state.aggregates import NodeSpecState, PodSpecState
 from koordcore.state.fold import AggregateState
 from koordcore.state.registry import EVOLVE, STATE_TYPES
 from koordcore.state.shared_parts import SharedParts
@@ -100,10 +100,15 @@ class ClusterState:
         if stored.seq <= self.position:
             return None
         event = CATALOGUE.read(stored)
-        if isinstance(event, PodSpecAdded | PodSpecChanged):
-            event = msgspec.structs.replace(event, object=self._shared.pod(event.object))
+        ref = stored.ref
+        match event:
+            case PodSpecAdded() | PodSpecChanged():
+                self._shared.share(event.object, ref.id)
+            case NodeSpecAdded() | NodeSpecChanged():
+                self._shared.share_node(event.object)
+            case _:
+                pass
         if event is not None:
-            ref = stored.ref
             of_kind = self._states[ref.kind]
             state = EVOLVE[type(event)](of_kind.get(ref.id), event, stored)
             if state is not None:
@@ -199,14 +204,16 @@ class ClusterState:
         state.position = body.position
         for kind, aggregates in body.aggregates.items():
             decoder = msgspec.json.Decoder(STATE_TYPES[kind])
-            state._states[kind] = {id_: state._sharing(decoder.decode(raw)) for id_, raw in aggregates.items()}
+            state._states[kind] = {id_: state._sharing(id_, decoder.decode(raw)) for id_, raw in aggregates.items()}
             state._dirty.update(AggregateRef(kind, id_) for id_ in aggregates)
         return state
 
-    def _sharing(self, state: AggregateState) -> AggregateState:
-        if not isinstance(state, PodSpecState):
-            return state
-        return msgspec.structs.replace(state, object=self._shared.pod(state.object))
+    def _sharing(self, id_: str, state: AggregateState) -> AggregateState:
+        if isinstance(state, PodSpecState):
+            self._shared.share(state.object, id_)
+        elif isinstance(state, NodeSpecState):
+            self._shared.share_node(state.object)
+        return state
 
 
 _KIND_OF: dict[type[AggregateState], str] = {model: kind for kind, model in STATE_TYPES.items()}

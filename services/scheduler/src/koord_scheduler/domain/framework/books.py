@@ -45,9 +45,9 @@ class Book:
     def drop_node(self, row: int, name: str) -> None:
         """Forget a deleted node. The columns have it still."""
 
-    def put_pod(self, uid: str, pod: Pod, requests: dict[str, int], *, assigned: bool) -> None:
-        """`pod` is as the transformers have changed it. `requests`: milli-cores, bytes, whole units. `assigned`:
-        whether it has a node and is not terminated.
+    def put_pod(self, uid: str, pod: Pod, requests: Mapping[str, int], *, assigned: bool) -> None:
+        """`pod` is as the transformers have changed it. `requests`: milli-cores, bytes, whole units; equal
+        pods share it. `assigned`: whether it has a node and is not terminated.
         """
 
     def drop_pod(self, uid: str) -> None:

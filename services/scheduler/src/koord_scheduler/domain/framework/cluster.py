@@ -171,7 +171,7 @@ class Cluster:
         for book in self._node_books:
             book.drop_node(row, name)
 
-    def put_pod(self, uid: str, pod: Pod, requests: dict[str, int], *, assigned: bool) -> None:
+    def put_pod(self, uid: str, pod: Pod, requests: Mapping[str, int], *, assigned: bool) -> None:
         """See `Book.put_pod`."""
         for book in self._pod_books:
             book.put_pod(uid, pod, requests, assigned=assigned)

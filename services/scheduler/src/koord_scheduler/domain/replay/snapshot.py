@@ -259,6 +259,7 @@ def _load_pod(state: SchedulerState, saved: _Pod) -> None:
     del fields["history"]
     pod = state.pods[saved.uid] = PodRecord(**fields)
     if saved.pod is not None:
+        state.shared.share_own(saved.pod, saved.uid)
         try:
             describe(state, pod, saved.pod, saved.known_since)
         except InvalidInput:

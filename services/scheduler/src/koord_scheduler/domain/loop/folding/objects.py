@@ -127,6 +127,7 @@ def put_node(state: SchedulerState, node: Node, trigger: str = "") -> None:
     batch, mid and device amounts replace those of the object.
     """
     name = node.metadata.name
+    state.shared.share_node(node)
     state.mirror.nodes[name] = node
     policy, shape = state.mirror.policies.get(name), node_shape(node)
     if policy is not None:

@@ -27,8 +27,9 @@ def submit(state: SchedulerState, uid: str, stored: StoredEvent, spec: Pod) -> N
     pod = state.pods.get(uid)
     if pod is None:
         pod = state.pods[uid] = PodRecord(uid=uid)
+    state.shared.share_own(spec, pod.uid)
     if pod.pod is None:
-        pod.submitted_at = stored.occurred_at
+        pod.submitted_at = state.shared.time(stored.occurred_at)
         pod.traceparent, pod.tracestate = stored.traceparent, stored.headers.get("tracestate", "")
     pod.spec_event = stored.event_id
     profile = pod.subject.profile if pod.subject is not None else ""
@@ -77,7 +78,7 @@ def describe(state: SchedulerState, pod: PodRecord, spec: Pod, now: float) -> No
             state.assumed.ledgers.object_gone(node, pod)
         return
     runs = bool(spec.spec.node_name or pod.node) and not is_finished(spec)
-    state.cluster.put_pod(pod.uid, spec, dict(pod.subject.pod_class.requests), assigned=runs)
+    state.cluster.put_pod(pod.uid, spec, pod.subject.pod_class.requests, assigned=runs)
     for node in sorted({pod.node, pod.work_node, pod.bound_node} - {""}):
         describe_on(state, pod, node)
 

@@ -8,6 +8,7 @@ from typing import Final
 from koordcore.events.objects import ConfigAccepted, CustomObjectObserved, NamespaceObserved, WorkloadObserved
 from koordcore.protocol.objects import Node
 from koordcore.protocol.reservations import is_reserve_pod
+from koordcore.state.shared_parts import SharedParts
 
 from koord_scheduler.domain.cluster.equivalence_classes import Subject
 from koord_scheduler.domain.cluster.forgetting import DeletedPods, Forgetting
@@ -96,6 +97,7 @@ class KnownState:
         self.log = LogPosition()  # Positions of the log that the state contains
         self.mirror = Mirror()  # Objects other than pods, as the API describes them
         self.pods: dict[str, PodRecord] = {}  # Uid -> record of the pod
+        self.shared = SharedParts()  # What pods and nodes share, besides what equal pods share in `PodClasses`
         self.deleted = DeletedPods()  # Positions of the last events of deleted pods
         self.reports = AttemptReports()  # What attempts leave for metrics and the log of the process
         # Pods to be attempted, and pods that wait.

@@ -103,7 +103,7 @@ class GangBook(Book):
             self.topology.remove_node(name)
 
     @override
-    def put_pod(self, uid: str, pod: Pod, requests: dict[str, int], *, assigned: bool) -> None:
+    def put_pod(self, uid: str, pod: Pod, requests: Mapping[str, int], *, assigned: bool) -> None:
         if uid in self.cache.roster.members or gang_id_of(pod):
             scheduler = scheduler_name_of(pod)
             other = "" if scheduler in self._cluster.schedulers else scheduler

@@ -1,6 +1,6 @@
 """The book of ElasticQuota: quotas from objects, nodes and pods, and their published statuses."""
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from koordcore.events.envelope import AggregateRef, Event, name_from_token, name_token
@@ -63,7 +63,7 @@ class QuotaBook(Book):
         self.quotas.moves += 1
 
     @override
-    def put_pod(self, uid: str, pod: Pod, requests: dict[str, int], *, assigned: bool) -> None:
+    def put_pod(self, uid: str, pod: Pod, requests: Mapping[str, int], *, assigned: bool) -> None:
         if is_finished(pod):  # it requests nothing any more, unlike in Koordinator
             self.drop_pod(uid)
             return
