@@ -1,7 +1,9 @@
 """Observations, desired state, pushes and snapshots: the same tests in memory and on a server."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+import base64
+import hashlib
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -286,6 +288,61 @@ async def test_a_large_snapshot_comes_back_whole(bus: Bus):
     large = snapshot(7, state=bytes(range(256)) * 4000 * 3)
     await bus.snapshots.save(large)
     assert await bus.snapshots.newest("f", schema_fingerprint="v1") == large
+
+
+async def test_a_state_that_is_encoded_while_it_is_stored_comes_back_whole(bus: Bus):
+    whole = snapshot(7, state=bytes(range(256)) * 4000 * 3)
+    ours, tasks = asyncio.current_task(), set[object]()
+    state = whole.state[0]
+
+    def pieces() -> Iterator[bytes]:
+        for begin in range(0, len(state), 100_000):
+            tasks.add(asyncio.current_task())
+            yield state[begin : begin + 100_000]
+
+    others: list[int] = []
+    beside = asyncio.create_task(_count(others))
+    await bus.snapshots.save_pieces(whole.head, pieces())
+    beside.cancel()
+    found = await bus.snapshots.newest("f", schema_fingerprint="v1")
+    assert found is not None
+    assert (found.head, b"".join(found.state), found.digest) == (whole.head, state, whole.digest)
+    assert tasks == {ours}, "the state belongs to the tasks of this loop"
+    assert len(others) > 5, "other tasks run between the pieces"
+
+
+async def _count(turns: list[int]) -> None:
+    while True:
+        turns.append(1)
+        await asyncio.sleep(0)
+
+
+async def test_a_state_that_cannot_be_encoded_to_its_end_is_not_stored(bus: Bus):
+    def pieces() -> Iterator[bytes]:
+        yield bytes(300_000)  # several messages of the object are stored before the error
+        raise ValueError("this pod cannot be encoded")
+
+    await bus.snapshots.save(snapshot(7))
+    with pytest.raises(ValueError, match="this pod cannot be encoded"):
+        await bus.snapshots.save_pieces(snapshot(8).head, pieces())
+    assert await bus.snapshots.sequences("f") == [7]
+    assert await bus.snapshots.newest("f", schema_fingerprint="v1") == snapshot(7)
+
+
+@pytest.mark.nats
+async def test_a_snapshot_in_the_format_of_an_earlier_release_is_read(place: Place):
+    bucket = place.bus.names.snapshot_bucket_of("test")
+    store = JetStreamSnapshotStore(place.connection, place.bus.names)
+    stream = f"$O.{bucket}"
+    earlier = snapshot(7)
+    data = msgspec.msgpack.encode(earlier)
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()
+    entry = {"name": "f/7", "nuid": "one", "size": len(data), "chunks": 1, "digest": f"SHA-256={digest}"}
+    await place.connection.request(f"{stream}.C.one", data)
+    await place.connection.request(
+        f"{stream}.M.{base64.urlsafe_b64encode(b'f/7').decode()}", msgspec.json.encode(entry)
+    )
+    assert await store.newest("f", schema_fingerprint="v1") == earlier
 
 
 @pytest.mark.deep

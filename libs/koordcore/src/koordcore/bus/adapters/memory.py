@@ -7,7 +7,9 @@ cover this module too.
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+
+import msgspec
 
 from koordcore.bus.client.wire import encode_headers
 from koordcore.bus.names import BusNames
@@ -24,7 +26,7 @@ from koordcore.bus.write.append import (
 from koordcore.events import CATALOGUE, envelope
 from koordcore.ports import eventlog
 from koordcore.ports.desired import DesiredNode, Push
-from koordcore.ports.snapshots import KEPT_SNAPSHOTS, Snapshot, is_usable
+from koordcore.ports.snapshots import KEPT_SNAPSHOTS, Snapshot, SnapshotHead, is_usable, state_digest
 
 _NAMES = BusNames("memory")
 
@@ -290,6 +292,13 @@ class MemorySnapshotStore:
 
     def __init__(self) -> None:
         self._of: dict[str, dict[int, Snapshot]] = defaultdict(dict)
+
+    async def save_pieces(self, head: SnapshotHead, pieces: Iterator[bytes]) -> None:
+        state: list[bytes] = []
+        for piece in pieces:
+            state.append(piece)
+            await asyncio.sleep(0)
+        await self.save(Snapshot(**msgspec.structs.asdict(head), state=tuple(state), digest=state_digest(state)))
 
     async def save(self, snapshot: Snapshot) -> None:
         kept = self._of[snapshot.fold]

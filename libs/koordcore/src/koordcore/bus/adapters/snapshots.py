@@ -15,7 +15,6 @@ import hashlib
 import io
 import logging
 from collections.abc import Generator, Iterator
-from itertools import chain
 from typing import Final, cast
 
 import msgspec
@@ -27,10 +26,11 @@ from nats.js.errors import NotFoundError
 from nats.js.kv import MSG_ROLLUP_SUBJECT
 from nats.js.object_store import ObjectStore
 
+from koordcore.bus.adapters.snapshot_format import EncodedSnapshot, decode_snapshot
 from koordcore.bus.client.connection import BusConnection, NoAnswer, NotConnected
 from koordcore.bus.names import SAVED_FOLDS, BusNames
 from koordcore.bus.read.direct import messages_of
-from koordcore.ports.snapshots import KEPT_SNAPSHOTS, Snapshot, is_usable
+from koordcore.ports.snapshots import KEPT_SNAPSHOTS, Snapshot, SnapshotHead, is_usable
 from koordcore.values.override import override
 
 log = logging.getLogger("koordcore.bus")
@@ -39,43 +39,6 @@ log = logging.getLogger("koordcore.bus")
 _ATTEMPTS: Final = 3
 _PAUSE_SECONDS: Final = 0.3
 _PIECES_AT_ONCE: Final = 32  # Number of pieces of 128 KiB in one request
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Snapshot).decode
-_MAP_OF_ALL = bytes([0x80 | len(Snapshot.__struct_fields__)])
-_ARRAY = b"\xdd"
-
-
-class _Encoded(io.BufferedIOBase):
-    """A snapshot as a readable MessagePack file. It is encoded in pieces, so the state is not copied as a whole."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._parts = _parts(snapshot)
-        self._rest = memoryview(b"")
-
-    def readable(self) -> bool:
-        """Return True. The NATS client asks before it reads the snapshot from this object."""
-        return True
-
-    def readinto(self, buffer: object) -> int:
-        """Copy the next bytes of the encoded snapshot into `buffer`. Return their number; 0 at the end."""
-        into, filled = memoryview(cast(bytearray, buffer)), 0
-        while filled < len(into):
-            if not self._rest:
-                self._rest = memoryview(next(self._parts, b""))
-                if not self._rest:
-                    break
-            taken = self._rest[: len(into) - filled]
-            into[filled : filled + len(taken)] = taken
-            filled, self._rest = filled + len(taken), self._rest[len(taken) :]
-        return filled
-
-
-def _parts(snapshot: Snapshot) -> Iterator[bytes]:
-    """Yield a map of all fields, the state last, as an array of its pieces."""
-    head = {name: getattr(snapshot, name) for name in Snapshot.__struct_fields__ if name != "state"}
-    yield _MAP_OF_ALL + _encode(head)[1:] + _encode("state") + _ARRAY + len(snapshot.state).to_bytes(4, "big")
-    yield from chain(map(_encode, snapshot.state))
 
 
 class _Entry(msgspec.Struct):
@@ -129,15 +92,22 @@ class JetStreamSnapshotStore:
 
     async def save(self, snapshot: Snapshot) -> None:
         """Store the snapshot as the object `<fold>/<seq>`. If the fold has more than five, delete the oldest ones."""
+        await self._put(snapshot.head, EncodedSnapshot(snapshot.head, iter(snapshot.state), snapshot.digest))
+
+    async def save_pieces(self, head: SnapshotHead, pieces: Iterator[bytes]) -> None:
+        """As `save`. The object exists once its entry is stored, which is the last of it."""
+        await self._put(head, EncodedSnapshot(head, pieces))
+
+    async def _put(self, head: SnapshotHead, encoded: EncodedSnapshot) -> None:
         own = self._names.snapshot_bucket_of(self._connection.settings.user)
         store = self._store(own)
         with _as_no_answer(own):
-            await store.put(f"{snapshot.fold}/{snapshot.seq}", _Encoded(snapshot))
-            stored = await self._entries_of(snapshot.fold)
+            await store.put(f"{head.fold}/{head.seq}", cast("io.BufferedIOBase", encoded))
+            stored = await self._entries_of(head.fold)
             for seq in sorted(seq for seq, entry in stored.items() if entry.bucket == own)[:-KEPT_SNAPSHOTS]:
                 # Another instance may have dropped it meanwhile.
                 with contextlib.suppress(NotFoundError):
-                    await store.delete(f"{snapshot.fold}/{seq}")
+                    await store.delete(f"{head.fold}/{seq}")
 
     async def delete_after(self, position: int) -> None:
         """Delete the snapshots of all folds that contain events after a position."""
@@ -158,7 +128,7 @@ class JetStreamSnapshotStore:
             if at_most is not None and seq > at_most:
                 continue
             try:
-                snapshot = _decode((await self._read(entries[seq])).getbuffer())
+                snapshot = decode_snapshot((await self._read(entries[seq])).getbuffer())
             except (UnreadableSnapshot, msgspec.DecodeError) as error:
                 log.warning("snapshot_unreadable fold=%s seq=%d error=%r", fold, seq, error)
                 continue

@@ -23,7 +23,7 @@ from koordcore.bus.archive.packing import Unreadable, pack, unpack
 from koordcore.events.envelope import StoredEvent
 from koordcore.place import Place, PlaceTrouble
 from koordcore.ports.eventlog import EventLog, HistoryGone
-from koordcore.ports.snapshots import Snapshot, SnapshotStore, state_digest
+from koordcore.ports.snapshots import Snapshot, SnapshotHead, SnapshotStore, state_digest
 
 SNAPSHOT_FACTS: Final = 50_000  # Number of facts between two snapshots of a fold
 DENSE_FACTS: Final = 10_000_000  # Number of newest facts in which no snapshot is dropped
@@ -300,6 +300,9 @@ class SnapshotStoreWithArchive:
     async def save(self, snapshot: Snapshot) -> None:
         """Save a snapshot in the store, not in the archive."""
         await self._store.save(snapshot)
+
+    async def save_pieces(self, head: SnapshotHead, pieces: Iterator[bytes]) -> None:
+        await self._store.save_pieces(head, pieces)
 
     async def newest(self, fold: str, *, schema_fingerprint: str, at_most: int | None = None) -> Snapshot | None:
         """Return the newest usable snapshot of a fold, of the store or of the archive; None if there is none."""

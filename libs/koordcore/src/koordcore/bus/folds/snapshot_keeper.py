@@ -1,22 +1,22 @@
-"""Snapshots of one fold: load the newest usable one, and save a new one in slices when it is due."""
+"""Snapshots of one fold: load the newest usable one, and save a new one when it is due, piece by piece."""
 
 import asyncio
 import logging
 from collections.abc import Iterator
+from itertools import chain
 from typing import Generic, NamedTuple
 
 from koordcore.bus.client.connection import patiently
 from koordcore.bus.folds.foldable import F, FoldSource, restored
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import EventLog, LogChanged, LogDamaged, LogHead, LogShorter
-from koordcore.ports.snapshots import Snapshot, SnapshotStore, state_digest
+from koordcore.ports.snapshots import SnapshotHead, SnapshotStore
 
 _log = logging.getLogger("koordcore.bus")
 
 SNAPSHOT_EVENTS = 100_000
 SNAPSHOT_SECONDS = 15 * 60.0
 WORTH_A_SNAPSHOT_EVENTS = 5_000  # Number of events below which folding is faster than saving and loading a snapshot
-SLICE_SECONDS = 0.004  # Longest time of encoding without yielding to other tasks, in host time
 WENT_BACK_SECONDS = 10.0  # Time in which a log that ends before a snapshot may reach it
 _HEAD_PAUSE_SECONDS = 0.2
 LAST_SNAPSHOT_SECONDS = 5.0  # Longest time that a stopping fold waits for a snapshot that is being saved
@@ -36,7 +36,7 @@ class _Taken(NamedTuple):
     position: int
     fact_id: str
     at: str
-    pieces: Iterator[bytes]
+    pieces: Iterator[bytes]  # Encoded when they are consumed
 
 
 class SnapshotKeeper(Generic[F]):
@@ -97,11 +97,11 @@ class SnapshotKeeper(Generic[F]):
             return Loaded(self._source.fresh(), 0, "")
         return Loaded(restored(self._source.restore, found.state), found.seq, found.fact_id)
 
-    async def save(self, state: F, position: int, fact_id: str = "") -> Snapshot:
-        """Save the state at this position now, and return the snapshot. The state is captured before the first wait, so
-        the fold may continue during the call. `fact_id`: id of the event at this position; "" if it is not known.
+    async def save(self, state: F, position: int, fact_id: str = "") -> None:
+        """Save the state at this position now. The state is captured before the first wait, so the fold may continue
+        during the call. `fact_id`: id of the event at this position; "" if it is not known.
         """
-        return await self._save(self._taken(state, position, fact_id))
+        await self._save(self._taken(state, position, fact_id))
 
     def save_if_due(self, state: F, position: int, fact_id: str) -> None:
         """Start to save the state in the background if a snapshot is due. No-op while another one is being saved."""
@@ -125,7 +125,10 @@ class SnapshotKeeper(Generic[F]):
             self._saving.cancel()
 
     def _taken(self, state: F, position: int, fact_id: str) -> _Taken:
-        return _Taken(position, fact_id, self._clock.now().isoformat(), state.snapshot())
+        pieces = state.snapshot()
+        # Begun at once: a generator that was not begun does not learn that nobody wants its pieces any more.
+        first = next(pieces, b"")
+        return _Taken(position, fact_id, self._clock.now().isoformat(), chain((first,), pieces))
 
     async def _try_to_save(self, taken: _Taken) -> None:
         """Save a snapshot; log an error, because a missing snapshot only makes the next start slower."""
@@ -135,21 +138,17 @@ class SnapshotKeeper(Generic[F]):
             _log.warning("snapshot_not_saved fold=%s seq=%d error=%r", self._fold, taken.position, error)
             self._note(taken.position)
 
-    async def _save(self, taken: _Taken) -> Snapshot:
-        state = await _in_slices(taken.pieces)
-        snapshot = Snapshot(
+    async def _save(self, taken: _Taken) -> None:
+        head = SnapshotHead(
             fold=self._fold,
             seq=taken.position,
             code_version=self._code_version,
             schema_fingerprint=self._source.fingerprint,
             taken_at=taken.at,
-            state=state,
-            digest=await asyncio.to_thread(state_digest, state),
             fact_id=taken.fact_id,
         )
-        await self._store.save(snapshot)
-        self._note(snapshot.seq)
-        return snapshot
+        await self._store.save_pieces(head, taken.pieces)
+        self._note(head.seq)
 
     def _note(self, position: int) -> None:
         self._position = position
@@ -189,16 +188,3 @@ async def require_same(log: EventLog, head: LogHead, position: int, fact_id: str
         raise LogDamaged(position, None, head.last_seq)
     if found.event_id != fact_id:
         raise LogChanged(position, fact_id, found.event_id)
-
-
-async def _in_slices(pieces: Iterator[bytes]) -> tuple[bytes, ...]:
-    """Return all pieces, and yield to other tasks between them."""
-    taken: list[bytes] = []
-    time = asyncio.get_running_loop().time
-    until = time() + SLICE_SECONDS
-    for piece in pieces:
-        taken.append(piece)
-        if time() >= until:
-            await asyncio.sleep(0)
-            until = time() + SLICE_SECONDS
-    return tuple(taken)
