@@ -15,9 +15,7 @@ from koordcore.protocol.objects import (
     NodeCondition,
     OwnerReference,
     Pod,
-    PodCondition,
     PodSpec,
-    PodStatus,
     Quantities,
     Volume,
 )
@@ -31,7 +29,6 @@ MOST_PARTS: Final = 8192
 """Different parts of one sort that are remembered. If there are more, objects share with those that come after."""
 LONGEST: Final = 4096
 """Bytes of JSON above which a part is not remembered, because it outlives its pods. Few of that size have an equal."""
-_Condition = tuple[str, str, str, str | None]
 
 
 class SharedParts:
@@ -45,7 +42,7 @@ class SharedParts:
         self._owners: dict[bytes, list[OwnerReference]] = {}
         self._specs: dict[bytes, PodSpec] = {}
         self._volumes: dict[bytes, Volume] = {}
-        self._conditions: dict[_Condition, PodCondition] = {}
+        self._words: dict[tuple[str, str, str], tuple[str, str, str]] = {}
         self._containers: dict[bytes, tuple[ContainerStatus, ...]] = {}
         self._images: dict[bytes, ContainerImage] = {}
         self._amounts: dict[bytes, Quantities] = {}
@@ -67,39 +64,31 @@ class SharedParts:
         pod.spec = msgspec.structs.replace(spec, node_name=node, volumes=shared or spec.volumes)
 
     def share_own(self, pod: Pod, uid: str) -> None:
-        """Replace the status, and the texts that pods of all workloads have. For readers that share the rest in another
-        way. `uid`: the pod's, in the form that the caller keeps.
+        """Replace the texts that pods of all workloads have: namespace, node, times, and those of the status. For
+        readers that share the rest in another way. `uid`: the pod's, in the form that the caller keeps.
         """
-        meta, text = pod.metadata, self.text
+        meta, status = pod.metadata, pod.status
+        texts, times = _room(self._texts).setdefault, _room(self._times).setdefault
         if meta.uid == uid:
             meta.uid = uid
-        meta.namespace = text(meta.namespace)
+        meta.namespace = texts(meta.namespace, meta.namespace)
+        pod.spec.node_name = texts(pod.spec.node_name, pod.spec.node_name)
+        status.phase = texts(status.phase, status.phase)
+        status.qos_class = texts(status.qos_class, status.qos_class)
         if meta.creation_timestamp is not None:
-            meta.creation_timestamp = self.time(meta.creation_timestamp)
-        pod.spec.node_name = text(pod.spec.node_name)
-        self._share_status(pod.status)
-
-    def _share_status(self, status: PodStatus) -> None:
-        status.phase = self.text(status.phase)
-        status.qos_class = self.text(status.qos_class)
+            meta.creation_timestamp = times(meta.creation_timestamp, meta.creation_timestamp)
         if status.start_time is not None:
-            status.start_time = self.time(status.start_time)
-        status.conditions = [self._condition(each) for each in status.conditions]
+            status.start_time = times(status.start_time, status.start_time)
+        words = _room(self._words).setdefault
+        for each in status.conditions:
+            key = each.type, each.status, each.reason
+            each.type, each.status, each.reason = words(key, key)
+            if each.last_transition_time is not None:
+                each.last_transition_time = times(each.last_transition_time, each.last_transition_time)
         if status.container_statuses:
             status.container_statuses = _first(self._containers, status.container_statuses)
         if status.init_container_statuses:
             status.init_container_statuses = _first(self._containers, status.init_container_statuses)
-
-    def _condition(self, found: PodCondition) -> PodCondition:
-        since = found.last_transition_time
-        key = found.type, found.status, found.reason, since
-        known = self._conditions.get(key)
-        if known is None:
-            found.type, found.status, found.reason = map(self.text, key[:3])
-            found.last_transition_time = since if since is None else self.time(since)
-            own = found.type, found.status, found.reason, found.last_transition_time
-            known = _remember(self._conditions, own, found)
-        return known
 
     def share_node(self, node: Node) -> None:
         """Replace the parts of a node that nobody else has yet by those of earlier nodes: each image, the amounts and
@@ -111,13 +100,9 @@ class SharedParts:
         status.allocatable = _first(self._amounts, status.allocatable)
         status.conditions = _first(self._node_conditions, status.conditions)
 
-    def text(self, text: str) -> str:
-        """Return the first one of equal texts, of which there are few, such as the names of nodes."""
-        return self._texts.get(text) or _remember(self._texts, text, text)
-
     def time(self, text: str) -> str:
         """Return the first one of equal times. They have a place of their own: there is no end of new ones."""
-        return self._times.get(text) or _remember(self._times, text, text)
+        return _room(self._times).setdefault(text, text)
 
 
 def _first(known: dict[bytes, T], part: T) -> T:
@@ -125,12 +110,14 @@ def _first(known: dict[bytes, T], part: T) -> T:
     key = codec.encode(part)
     found = known.get(key)
     if found is None:
-        return part if len(key) > LONGEST else _remember(known, key, part)
+        found = part
+        if len(key) <= LONGEST:
+            _room(known)[key] = part
     return found
 
 
-def _remember(known: dict[K, T], key: K, part: T) -> T:
+def _room(known: dict[K, T]) -> dict[K, T]:
+    """Forget all parts of a sort if there are too many."""
     if len(known) >= MOST_PARTS:
         known.clear()
-    known[key] = part
-    return part
+    return known
