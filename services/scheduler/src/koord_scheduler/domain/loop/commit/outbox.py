@@ -176,6 +176,10 @@ class Outbox:
                 return [entry]
         return []
 
+    def has(self, node: str) -> bool:
+        """Whether work of a node waits or is in flight."""
+        return node in self._nodes
+
     def nodes(self) -> Iterator[str]:
         """Return the names of the nodes with work that waits or is in flight."""
         return iter(tuple(self._nodes))

@@ -189,6 +189,8 @@ class Assumptions:
         same reason, pods at Permit lose the node if it has no longer room for them. `is_given`: whether a pod got an
         allocation on the node, which may conflict with the allocation of a placement in the outbox.
         """
+        if not self.outbox.has(node) and not len(self.waiting):
+            return  # nothing to undo, as for each pod of a first import
         row = self._known.nodes.row(node)
         is_overfull = row is not None and self._is_overfull(node, row, is_given=is_given)
         if row is None or is_changed or is_overfull:
