@@ -318,13 +318,14 @@ def event_id(causation_id: str, ref: AggregateRef, index: int) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-def seal(draft: Draft, origin: Origin, index: int, schema: int) -> NewEvent:
+def seal(draft: Draft, origin: Origin, index: int, schema: int, body: bytes | None = None) -> NewEvent:
     """Return a draft as an event that can be appended: with headers and encoded body.
 
     Args:
         origin: Headers that all events of the decision share.
         index: Position of the draft in its decision, from 0.
         schema: Version of the body's schema. `Catalogue.seal` takes it from the catalogue.
+        body: The encoded event; None to encode it.
     """
     headers = {
         HEADER_ID: event_id(origin.causation_id, draft.ref, index),
@@ -342,7 +343,7 @@ def seal(draft: Draft, origin: Origin, index: int, schema: int) -> NewEvent:
         headers[HEADER_TRACEPARENT] = origin.traceparent
         if origin.tracestate:
             headers[HEADER_TRACESTATE] = origin.tracestate
-    return NewEvent(draft.ref, headers, codec.encode(draft.event), draft.expected_last)
+    return NewEvent(draft.ref, headers, codec.encode(draft.event) if body is None else body, draft.expected_last)
 
 
 def _number(text: str) -> int | None:

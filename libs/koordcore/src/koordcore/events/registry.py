@@ -5,7 +5,7 @@ Rules (event-bus spec, 6): An additive change keeps the version. Any other chang
 unless the type is ignorable.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -118,10 +118,13 @@ class Catalogue:
         """Return the event type with this name or alias; None if no type has it."""
         return self._by_name.get(name)
 
-    def seal(self, drafts: list[Draft], origin: Origin) -> list[NewEvent]:
-        """Return the drafts of one decision as events that can be appended, in the order of `drafts`."""
+    def seal(self, drafts: list[Draft], origin: Origin, bodies: Sequence[bytes] = ()) -> list[NewEvent]:
+        """Return the drafts of one decision as events that can be appended, in the order of `drafts`. `bodies`: the
+        encoded events of all drafts, if they were encoded already.
+        """
         return [
-            seal(draft, origin, index, self._by_model[type(draft.event)].schema) for index, draft in enumerate(drafts)
+            seal(draft, origin, index, self._by_model[type(draft.event)].schema, bodies[index] if bodies else None)
+            for index, draft in enumerate(drafts)
         ]
 
     def read(self, stored: StoredEvent) -> Event | None:

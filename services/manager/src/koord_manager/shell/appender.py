@@ -28,6 +28,7 @@ WORTH_A_BATCH = 32
 class Decision(NamedTuple):
     drafts: list[Draft]
     origin: Origin  # Headers that the facts share: writer, cause, and the position on which they are based
+    bodies: Sequence[bytes] = ()  # The encoded events of all drafts, if the caller has encoded them already
 
 
 def is_misconfigured(error: Exception) -> bool:
@@ -102,7 +103,7 @@ def _batches(decisions: Sequence[Decision]) -> Iterator[list[tuple[int, list[New
     for index, decision in enumerate(decisions):
         if not decision.drafts:
             continue
-        events = CATALOGUE.seal(decision.drafts, decision.origin)
+        events = CATALOGUE.seal(decision.drafts, decision.origin, decision.bodies)
         if batch and size + len(events) > MAX_BATCH:
             yield batch
             batch, size = [], 0
@@ -114,7 +115,7 @@ def _batches(decisions: Sequence[Decision]) -> Iterator[list[tuple[int, list[New
 
 async def _append_one_by_one(log: EventLog, decisions: Sequence[Decision]) -> list[AppendOutcome]:
     """Send all facts at once, each in a message of its own. If one fails, the others are stored all the same."""
-    sealed = [CATALOGUE.seal(decision.drafts, decision.origin) for decision in decisions]
+    sealed = [CATALOGUE.seal(decision.drafts, decision.origin, decision.bodies) for decision in decisions]
     outcomes = await asyncio.gather(*map(log.append, sealed), return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, BaseException):

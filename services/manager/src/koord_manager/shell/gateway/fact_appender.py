@@ -149,7 +149,7 @@ class FactAppender:
         """Append facts of different aggregates, and wait until the stored ones are folded."""
         drafts = [self._expecting(draft) for draft in drafts]
         now = rfc3339(self.clock.now())
-        decisions = [Decision([draft], self._origin(draft, now)) for draft in drafts]
+        decisions = [self._decision(draft, now) for draft in drafts]
         outcomes = await append_decisions(self._log, decisions)
         reached = 0
         reasons: dict[AggregateRef, str] = {}
@@ -199,11 +199,11 @@ class FactAppender:
             raise NotLeading
         return term
 
-    def _origin(self, draft: Draft, now: str) -> Origin:
-        term, position = self.require_term(), self.view.state.position
-        digest = hashlib.blake2b(codec.encode(draft.event), digest_size=8).hexdigest()
+    def _decision(self, draft: Draft, now: str) -> Decision:
+        term, position, body = self.require_term(), self.view.state.position, codec.encode(draft.event)
+        digest = hashlib.blake2b(body, digest_size=8).hexdigest()
         trace = self._tracer.emit(f"gateway.{type(draft.event).__name__}", None)
-        return Origin(
+        origin = Origin(
             # With the position: an object that returns may lead to an equal fact, which is another one.
             causation_id=f"gateway/{draft.ref}/{draft.expected_last}/{position}/{digest}",
             correlation_id=draft.ref.id,
@@ -213,6 +213,7 @@ class FactAppender:
             based_on=position,
             traceparent=trace.traceparent,
         )
+        return Decision([draft], origin, (body,))
 
 
 class ErrorBoundary:
