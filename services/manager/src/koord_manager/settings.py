@@ -85,6 +85,7 @@ class KubernetesSettings(ElectedSettings):
 
 class ManagerSettings(KubernetesSettings):
     service: ClassVar[str] = "manager"
+    folds_cluster: ClassVar[bool] = True
     about: ClassVar[str] = (
         "Admits and mirrors objects, computes batch resources from usage reports, renders the policy of each node. "
         "Several instances may run; one leads."

@@ -17,6 +17,7 @@ class SchedulerSettings(ComponentSettings):
     """All flags and environment variables of `koord-scheduler`."""
 
     service: ClassVar[str] = "scheduler"
+    folds_cluster: ClassVar[bool] = True
     about: ClassVar[str] = (
         "Places pods on nodes: folds the log, decides, and appends each placement with its explanation. Several "
         "instances may run; one leads."

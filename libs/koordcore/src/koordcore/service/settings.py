@@ -83,6 +83,7 @@ class ServiceSettings(BaseModel):
     service: ClassVar[str] = "service"  # Name of the service, used in environment variables, logs, metrics and traces
     about: ClassVar[str] = ""  # Paragraph about the service for `--help`
     known_gates: ClassVar[Sequence[Gate]] = ()  # Feature gates of the service
+    folds_cluster: ClassVar[bool] = False  # Whether it folds the facts of all pods, so that it has millions of objects
     idle_flags: ClassVar[Sequence[FlagSpec]] = ()  # Flags that are accepted without effect
     _idle: tuple[FlagSpec, ...] = PrivateAttr(())
 
