@@ -220,11 +220,16 @@ async def test_a_first_import_says_how_far_it_is(tmp_path: Path) -> None:
             other.times = 0
             await world.until(lambda: world.gateway.is_idle)
         await world.stop()
+        imported = world.pages_of_imports
+        assert imported >= 2, "one of pods, one of nodes"
 
         fault.times = 1_000_000
         await world.begin()
         await world.until(lambda: world.gateway.queue is not None)
         assert world.gateway.importing is None, "the log has nodes and pods: decisions go on"
+        fault.times = 0
+        await world.until(lambda: world.gateway.is_idle)
+        assert world.pages_of_imports == imported, "a second list is no first import"
 
 
 def test_a_page_says_how_many_objects_follow() -> None:

@@ -146,7 +146,11 @@ class Interrupted:
 
 
 class World:
-    """The server, the log, and one manager at a time."""
+    """The server, the log, and one manager at a time.
+
+    Attributes:
+        pages_of_imports: Number of pages of first imports whose facts were stored.
+    """
 
     def __init__(
         self, server: ApiServer, bus: Bus, directory: Path, settings: GatewaySettings, clock: Clock | None = None
@@ -157,6 +161,7 @@ class World:
         self._clock = clock or SystemClock()
         self._directory = directory
         self._instance: Instance | None = None
+        self.pages_of_imports = 0
 
     @property
     def view(self) -> ManagerView:
@@ -169,6 +174,9 @@ class World:
         """The running gateway."""
         assert self._instance is not None
         return self._instance.gateway
+
+    def _import_grew(self) -> None:
+        self.pages_of_imports += 1
 
     async def begin(self, *, leadership: Leadership | None = None, token: str = "admin-token") -> Instance:
         """Starts a manager."""
@@ -199,6 +207,7 @@ class World:
                 actor="manager/test",
                 instance="test",
                 folded=runner.reached,
+                import_grew=self._import_grew,
             ),
             self.settings,
         )

@@ -1,5 +1,8 @@
 """Turn observed objects into facts; observations of one object are handled in their order.
 
+The facts of several pages of lists wait for the log at the same time. All else happens one after the other: what a
+watch tells, pods without a node, and the end of a list.
+
 For objects that this manager writes, such as NodeSLO, only uid and spec are remembered. The status of a NodeMetric that
 another agent writes becomes a usage report besides.
 
@@ -12,6 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
+from koordcore.ending import end_tasks
 from koordcore.events.envelope import AggregateRef, Draft, name_token
 from koordcore.events.observation import NodeUsageReported
 from koordcore.ports.eventlog import Appended, AppendOutcome
@@ -23,6 +27,7 @@ from koord_manager.domain.gateway.resources import Intake
 from koord_manager.shell.appender import is_misconfigured
 from koord_manager.shell.gateway.fact_appender import ErrorBoundary, FactAppender, NotLeading
 from koord_manager.shell.gateway.listwatch import Complete, Sighting
+from koord_manager.shell.gateway.pages_under_way import PagesUnderWay
 
 MOST_AT_ONCE = 500
 """Maximum number of objects decided at once."""
@@ -37,6 +42,7 @@ class Ingest:
     Args:
         report: Called with the name of a node and a new usage report in its NodeMetric.
         changed: Called with (plural, name) if an object changed that this manager itself writes, such as a NodeSLO.
+        page_stored: Called after each page of a list whose facts are stored and folded.
     """
 
     def __init__(
@@ -47,12 +53,14 @@ class Ingest:
         report: Report,
         changed: Callable[[str, str], None],
         errors: ErrorBoundary,
+        page_stored: Callable[[], None] = lambda: None,
     ) -> None:
         self._errors = errors
         self._facts = facts
         self._queue = queue
         self._report = report
         self._changed = changed
+        self._page_stored = page_stored
         self._reported: dict[str, str] = {}
         # Plural -> name -> object that this manager writes, as the API server has it.
         self.known: dict[str, dict[str, Known]] = {}
@@ -66,25 +74,40 @@ class Ingest:
 
         Raises:
             NotLeading: The term of leadership has ended.
+            Misconfigured: The log is misconfigured.
         """
+        pages = PagesUnderWay()
+        reading = asyncio.create_task(self._read(pages))
+        try:
+            await asyncio.wait((reading, pages.failed), return_when=asyncio.FIRST_COMPLETED)
+            for ended in (pages.failed, reading):
+                if ended.done():
+                    ended.result()
+        finally:
+            await end_tasks(reading)
+            await pages.close()
+
+    async def _read(self, pages: PagesUnderWay) -> None:
         while True:
             sighting = await self._queue.get()
             if isinstance(sighting, Complete):
-                await self._complete(sighting)
+                await self._complete(sighting, pages)
                 continue
-            batch = list(sighting.seen)
+            batch, are_pages = list(sighting.seen), sighting.is_page
             while len(batch) < MOST_AT_ONCE and not self._queue.empty():
                 following = self._queue.get_nowait()
                 if isinstance(following, Complete):
-                    await self._take(batch)
-                    batch = []
-                    await self._complete(following)
+                    await self._take(batch, pages, are_pages=are_pages)
+                    batch, are_pages = [], True
+                    await self._complete(following, pages)
                 else:
                     batch.extend(following.seen)
-            await self._take(batch)
+                    are_pages = are_pages and following.is_page
+            await self._take(batch, pages, are_pages=are_pages)
 
-    async def _complete(self, complete: Complete) -> None:
+    async def _complete(self, complete: Complete, pages: PagesUnderWay) -> None:
         """Record the deletion of objects that the log has and a complete list does not contain."""
+        await pages.all_ended()
         resource = complete.resource
         if complete.tells_deletions:
             if resource.intake in (Intake.KNOWN, Intake.METRIC):
@@ -99,12 +122,14 @@ class Ingest:
                     for ref, found in known_of(self._facts.view, resource).items()
                     if ref not in complete.refs
                 ]
-                await self._take(missing)
+                await self._take(missing, pages, are_pages=False)
         self.reached.add(resource.name)
         self.progress.set()
 
-    async def _take(self, batch: list[Seen]) -> None:
-        """Record facts for observed objects: several objects at once, each object in its own order."""
+    async def _take(self, batch: list[Seen], pages: PagesUnderWay, *, are_pages: bool) -> None:
+        """Record facts for observed objects: several objects at once, each object in its own order. Return before these
+        are stored if all are of pages of lists.
+        """
         waiting: dict[AggregateRef, deque[Seen]] = {}
         for index, seen in enumerate(batch):
             with self._errors(seen.resource.name):
@@ -114,6 +139,18 @@ class Ingest:
                     waiting.setdefault(seen.ref, deque()).append(seen)
             if index % 100 == 99:
                 await asyncio.sleep(0)
+        if are_pages:
+            await pages.begin(waiting.keys(), self._record_page(waiting))
+        else:
+            await pages.all_ended()
+            await self._record(waiting)
+
+    async def _record_page(self, waiting: dict[AggregateRef, deque[Seen]]) -> None:
+        await self._record(waiting)
+        self._page_stored()
+
+    async def _record(self, waiting: dict[AggregateRef, deque[Seen]]) -> None:
+        """Record facts for observed objects, and take each one away that the log agrees with."""
         while waiting:
             drafts: list[Draft] = []
             for ref, sightings in list(waiting.items()):

@@ -89,6 +89,7 @@ class Listed:
 
     resource: Mirrored
     seen: list[Seen]
+    is_page: bool = False  # Whether the objects are of a list, in which none is twice, and all pods have a node
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +248,7 @@ class ListWatch:
             waiting.extend(item for item in seen if is_unbound_pod(item.object))
             seen = [item for item in seen if not is_unbound_pod(item.object)]
             if seen:
-                await self._queue.put(Listed(resource, seen))
+                await self._queue.put(Listed(resource, seen, is_page=True))
             version = page.version
         if waiting:
             await self._queue.put(Listed(resource, waiting))

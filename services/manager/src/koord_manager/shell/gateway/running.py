@@ -89,6 +89,8 @@ class GatewayContext:
     metrics: GatewayMetrics = field(default_factory=GatewayMetrics)
     # Called for each key that is taken from the work queue, with its controller and the seconds that it was ready.
     taken: Callable[[str, float], None] | None = None
+    # Called after each page of a first import: nearly all that the process has then lives as long as the process.
+    import_grew: Callable[[], None] = lambda: None
 
 
 class Gateway:
@@ -204,6 +206,7 @@ class _TermOfGateway:
             report=self._report,
             changed=self._known_changed,
             errors=self._errors("ingest"),
+            page_stored=self._page_stored,
         )
         self._outbox = Outbox(
             context.api,
@@ -254,6 +257,10 @@ class _TermOfGateway:
             self._errors("reports"),
             every=settings.report_seconds,
         )
+
+    def _page_stored(self) -> None:
+        if self.is_first and self.is_importing:
+            self._context.import_grew()
 
     def _tell(self, event: KubernetesEvent) -> None:
         self._pending_writes.events.append(event)
