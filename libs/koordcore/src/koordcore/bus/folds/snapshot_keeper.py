@@ -95,7 +95,9 @@ class SnapshotKeeper(Generic[F]):
         self._note(found.seq if found is not None else 0)
         if found is None:
             return Loaded(self._source.fresh(), 0, "")
-        return Loaded(restored(self._source.restore, found.state), found.seq, found.fact_id)
+        position, fact_id, state = found.seq, found.fact_id, b"".join(found.state)
+        del found  # of a large cluster, its pieces take as much memory as the restored state
+        return Loaded(restored(self._source.restore, (state,)), position, fact_id)
 
     async def save(self, state: F, position: int, fact_id: str = "") -> None:
         """Save the state at this position now. The state is captured before the first wait, so the fold may continue
