@@ -15,7 +15,7 @@ from koord_agent.domain.node.policies import CollectPolicy
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan, writable_trees
 from koord_agent.domain.reporting.report import node_report
 from koord_agent.domain.strategies.cpu_suppress import SuppressMemory, decide
-from koord_agent.shell.collect.sensing import read_best_effort, read_host, suppress_view
+from koord_agent.shell.collect.sensing import places_of, read_best_effort, read_host, suppress_view
 from koord_agent.shell.host.executor import CgroupExecutor, Result
 from koord_agent.shell.host.host import Host, Vanished, WriteFailed
 from koord_agent.simulator.host import SimulatedFleet, SimulatedHost
@@ -306,7 +306,7 @@ def test_the_whole_tick_holds_best_effort_to_its_budget(driver: Driver) -> None:
         now_ms = tick * 5_000
         fleet.advance(tick * 5.0)
         best_effort = read_best_effort(host)
-        latest = monitor.observe(read_host(host, [web, job], best_effort=best_effort), now_ms)
+        latest = monitor.observe(read_host(host, places_of(host, [web, job]), best_effort=best_effort), now_ms)
         decision = decide(
             suppress_view(
                 host,

@@ -207,7 +207,7 @@ class SimulatedHost:
             ),
         )
 
-    def cgroup_counters(self, directory: str) -> CgroupCounters | None:
+    def cgroup_counters(self, directory: str, above: str = "") -> CgroupCounters | None:
         """Of a running pod, or of the best-effort class without memory counters; None for other directories."""
         now = self._fleet.snapshot()
         pod = self._by_directory.get(directory)
@@ -285,6 +285,10 @@ class SimulatedHost:
         if directory not in self._class_knobs and directory not in self._by_directory:
             return ()
         return (directory, *sorted(below, key=lambda d: (d.count("/"), d)))
+
+    def cpu_lists(self, directory: str) -> Mapping[str, str]:
+        texts = ((below, self.read(CgroupFile(below, "cpuset.cpus"))) for below in self.tree(directory))
+        return {below: text for below, text in texts if text is not None}
 
     def read(self, file: CgroupFile) -> str | None:
         knobs = self._knobs(file.directory)

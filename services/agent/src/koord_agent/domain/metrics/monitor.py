@@ -39,6 +39,7 @@ KEEP_INTERVALS = 20
 OUTDATED_MS = 10_000
 LAST_LOOKBACK_INTERVALS = 2
 _BANDWIDTH: Final = {"mbm_local_bytes": "local", "mbm_total_bytes": "total"}
+_BEST_EFFORT: Final = "best-effort"
 _OCCUPANCY: Final = "llc_occupancy"
 _COLD_KINDS: Final = {
     "node": (Kind.NODE_MEMORY_COLD_PAGE, Kind.NODE_MEMORY_WITH_HOT_PAGE),
@@ -139,8 +140,9 @@ class NodeMonitor:
         self._interval_ms = collect_interval_ms
         self._with_page_cache = with_page_cache
         self._outdated_ms = outdated_ms
-        self._previous: dict[tuple[str, str], tuple[int, NodeCounters | CgroupCounters]] = {}
-        self._last: dict[tuple[str, str], tuple[int, float]] = {}
+        self._previous_node: tuple[int, NodeCounters] | None = None
+        self._previous: dict[str, dict[str, tuple[int, CgroupCounters]]] = {}
+        self._last: dict[Kind, dict[str, tuple[int, float]]] = {kind: {} for kind in Kind}
         self._newest_ms = 0
         self._cpus = 0
         self.observations = 0
@@ -182,34 +184,35 @@ class NodeMonitor:
 
     def last(self, kind: Kind, now_ms: int, of: str = "") -> float | None:
         """Return the newest value of a series that is at most two collect intervals old (agent spec, 10.1)."""
-        entry = self._last.get((kind, of))
+        entry = self._last[kind].get(of)
         if entry is None or now_ms - entry[0] > LAST_LOOKBACK_INTERVALS * self._interval_ms:
             return None
         return entry[1]
 
     def forget(self, uids: set[str]) -> None:
         self.store.forget(uids)
-        self._previous = {key: value for key, value in self._previous.items() if key[1] not in uids}
-        self._last = {key: value for key, value in self._last.items() if key[1] not in uids}
+        for held in (*self._previous.values(), *self._last.values()):
+            for uid in uids & held.keys():
+                del held[uid]
 
     def _append(self, kind: Kind, now_ms: int, value: float, of: str = "") -> None:
         self.store.append(kind, now_ms, value, of)
-        self._last[kind, of] = (now_ms, value)
+        self._last[kind][of] = (now_ms, value)
 
     def _observe_node(self, node: NodeCounters | None, now_ms: int) -> tuple[NodeCounters, NodeCounters] | None:
         """The previous and the current reading; None unless both exist."""
         if node is None:
             return None
-        previous = self._swap(("node", ""), node, now_ms)
+        before, self._previous_node = self._previous_node, (now_ms, node)
         self._append(Kind.NODE_MEMORY, now_ms, node.memory.used_bytes)
         if self._with_page_cache:
             self._append(Kind.NODE_MEMORY_WITH_PAGE_CACHE, now_ms, node.memory.with_page_cache_bytes)
-        if not isinstance(previous, NodeCounters):
+        if before is None or now_ms - before[0] > self._keep_ms:
             return None
-        cores = node_usage(previous, node)
+        cores = node_usage(before[1], node)
         if cores is not None:
             self._append(Kind.NODE_CPU, now_ms, cores)
-        return previous, node
+        return before[1], node
 
     def _observe_group(
         self, readings: Mapping[str, CgroupCounters | None], now_ms: int, kinds: _Kinds
@@ -224,17 +227,23 @@ class NodeMonitor:
         throttled: list[tuple[str, float]] = []
         used_bytes: list[tuple[str, float]] = []
         with_cache_bytes: list[tuple[str, float]] = []
+        held, last = self._previous.setdefault(kinds.cpu, {}), self._last[kinds.cpu]
+        oldest_ms, cpus = now_ms - self._keep_ms, self._cpus
         for name, counters in readings.items():
             if counters is None:
                 continue
             readable += 1
-            previous = self._swap((kinds.cpu, name), counters, now_ms)
-            if isinstance(previous, CgroupCounters):
-                cores = cgroup_usage(previous, counters, self._cpus)
+            entry = held.get(name)
+            held[name] = (now_ms, counters)
+            if entry is not None and entry[0] >= oldest_ms:
+                previous = entry[1]
+                cores = cgroup_usage(previous, counters, cpus)
                 if cores is not None:
                     usages.append((name, cores))
-                if previous.throttling is not None and counters.throttling is not None:
-                    ratio = throttled_ratio(previous.throttling, counters.throttling)
+                    last[name] = (now_ms, cores)
+                before, now = previous.throttling, counters.throttling
+                if before is not None and now is not None:
+                    ratio = 0.0 if before is now else throttled_ratio(before, now)
                     if ratio is not None:
                         throttled.append((name, ratio))
             memory = counters.memory
@@ -244,7 +253,6 @@ class NodeMonitor:
                 with_cache_bytes.append((name, memory.with_page_cache_bytes))
                 sum_with_cache += memory.with_page_cache_bytes
         self.store.append_each(kinds.cpu, now_ms, usages)
-        self._last.update({(kinds.cpu, name): (now_ms, cores) for name, cores in usages})
         if kinds.throttled is not None:
             self.store.append_each(kinds.throttled, now_ms, throttled)
         self.store.append_each(kinds.memory, now_ms, used_bytes)
@@ -261,7 +269,7 @@ class NodeMonitor:
         def measured(value: float | None) -> Measured | None:
             return None if value is None else Measured(at_ms=now_ms, value=value)
 
-        cpu, memory = self._last.get((Kind.NODE_CPU, "")), self._last.get((Kind.NODE_MEMORY, ""))
+        cpu, memory = self._last[Kind.NODE_CPU].get(""), self._last[Kind.NODE_MEMORY].get("")
         apps_bytes = apps and (apps.with_page_cache_bytes if apps_with_page_cache else apps.memory_bytes)
         usage = system_usage(
             SystemParts(
@@ -317,8 +325,11 @@ class NodeMonitor:
 
     def _observe_best_effort(self, reading: BestEffortReading, requests: tuple[int, ...], now_ms: int) -> None:
         if reading.counters is not None and reading.counters.cpu_usage_ns is not None:
-            previous = self._swap(("best-effort", ""), reading.counters, now_ms)
-            before = previous.cpu_usage_ns if isinstance(previous, CgroupCounters) else None
+            held = self._previous.setdefault(_BEST_EFFORT, {})
+            entry = held.get("")
+            held[""] = (now_ms, reading.counters)
+            previous = None if entry is None or now_ms - entry[0] > self._keep_ms else entry[1]
+            before = None if previous is None else previous.cpu_usage_ns
             interval_ns = reading.counters.at_ns - previous.at_ns if previous is not None else 0
             used = be_usage_milli(before, reading.counters.cpu_usage_ns, interval_ns // 1_000_000)
             if used is not None and within_cpus(used / 1_000, self._cpus if used else 0, interval_ns) is not None:
@@ -329,20 +340,16 @@ class NodeMonitor:
                 self._append(Kind.BE_CPU_REAL_LIMIT, now_ms, limit)
         self._append(Kind.BE_CPU_REQUEST, now_ms, be_request_milli(requests))
 
-    def _swap(
-        self, key: tuple[str, str], counters: NodeCounters | CgroupCounters, now_ms: int
-    ) -> NodeCounters | CgroupCounters | None:
-        """Replace the previous reading; return it if it is at most 20 intervals old."""
-        entry = self._previous.get(key)
-        self._previous[key] = (now_ms, counters)
-        if entry is None or now_ms - entry[0] > KEEP_INTERVALS * self._interval_ms:
-            return None
-        return entry[1]
+    @property
+    def _keep_ms(self) -> int:
+        """Age up to which a previous reading counts: 20 intervals."""
+        return KEEP_INTERVALS * self._interval_ms
 
     def _purge(self, now_ms: int) -> None:
-        oldest = now_ms - KEEP_INTERVALS * self._interval_ms
-        self._previous = {key: entry for key, entry in self._previous.items() if entry[0] >= oldest}
-        self._last = {key: entry for key, entry in self._last.items() if entry[0] >= oldest}
+        oldest_ms = now_ms - self._keep_ms
+        for held in (*self._previous.values(), *self._last.values()):
+            for name in [name for name, entry in held.items() if entry[0] < oldest_ms]:
+                del held[name]
 
 
 def pressure_samples(

@@ -57,6 +57,8 @@ def cgroup_usage(previous: CgroupCounters, current: CgroupCounters, cpus: int = 
     if previous.cpu_usage_ns is None or current.cpu_usage_ns is None:
         return None
     interval_ns = current.at_ns - previous.at_ns
+    if previous.cpu_usage_ns == current.cpu_usage_ns and interval_ns > 0:
+        return 0.0
     cores = cgroup_cpu_cores(previous.cpu_usage_ns, current.cpu_usage_ns, interval_ns=interval_ns)
     return within_cpus(cores, cpus, interval_ns)
 

@@ -45,7 +45,13 @@ from koord_agent.domain.metrics.series import Sample
 from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.strategies.contention.contentions import disk_await_ms, retransmit_ratio
 from koord_agent.settings import AgentSettings
-from koord_agent.shell.collect.sensing import BestEffortTree, container_directories, read_host
+from koord_agent.shell.collect.sensing import (
+    BestEffortTree,
+    PodPlaces,
+    container_directories,
+    places_of,
+    read_host,
+)
 from koord_agent.shell.host.host import CycleSource, Host, TooManyOpenFiles
 
 Measured: TypeAlias = Callable[[PodCollector, Sequence[AgentPod]], Sequence[AgentPod]]
@@ -98,6 +104,7 @@ class Collectors:
         self._measured = measured
         self._host = host
         self._monitor = monitor
+        self._places: PodPlaces | None = None
         self._cpi_ms = _milliseconds(settings.cpi_collector_interval)
         self._cpi_window_ms = _milliseconds(settings.collect_cpi_timewindow)
         self._cpu_to_numa: Mapping[int, int] = {}
@@ -152,8 +159,10 @@ class Collectors:
         If interference is detected, PSI and waiting times are collected even if their gates are off.
         """
         visited = self._measured(PodCollector.USAGE, pods)
+        if self._places is None or self._places.pods is not visited:
+            self._places = places_of(self._host, visited)
         reading = read_host(
-            self._host, visited, host_applications, best_effort=best_effort, cpu_to_numa=self._cpu_to_numa
+            self._host, self._places, host_applications, best_effort=best_effort, cpu_to_numa=self._cpu_to_numa
         )
         if visited is not pods:  # what pods request does not depend on who is measured
             requests = tuple(request for pod in pods for request in pod.be_requests_milli)

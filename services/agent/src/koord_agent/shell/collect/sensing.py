@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.cpuset import EMPTY, CpuSet, parse_cpuset
@@ -35,14 +36,17 @@ class BestEffortTree:
 def read_best_effort(host: Host) -> BestEffortTree:
     """Unreadable directories are left out."""
     root = host.layout.qos_directory(KubeQos.BEST_EFFORT)
-    cgroups: list[BeCgroup] = []
-    for directory in host.tree(root):
-        text = host.read(CgroupFile(directory, "cpuset.cpus"))
-        cpus = _cpuset(text) if text is not None else None
-        if cpus is not None:
-            is_container = directory.count("/") == root.count("/") + 2
-            cgroups.append(BeCgroup(directory=directory, cpuset=cpus, is_container=is_container))
-    return BestEffortTree(quota_us=_number(host, CgroupFile(root, "cpu.cfs_quota_us")), cgroups=tuple(cgroups))
+    found = (_be_cgroup(root, directory, text) for directory, text in host.cpu_lists(root).items())
+    cgroups = tuple(cgroup for cgroup in found if cgroup is not None)
+    return BestEffortTree(quota_us=_number(host, CgroupFile(root, "cpu.cfs_quota_us")), cgroups=cgroups)
+
+
+@lru_cache(maxsize=4096)
+def _be_cgroup(root: str, directory: str, text: str) -> BeCgroup | None:
+    """None if the CPU list is invalid."""
+    cpus = _cpuset(text)
+    is_container = directory.count("/") == root.count("/") + 2
+    return None if cpus is None else BeCgroup(directory=directory, cpuset=cpus, is_container=is_container)
 
 
 @lru_cache(maxsize=4096)
@@ -74,9 +78,40 @@ def container_directories(host: Host, pod: AgentPod) -> Iterator[tuple[str, str]
             continue
 
 
+class PodPlace(NamedTuple):
+    """The directories of a pod and of its containers by id."""
+
+    uid: str
+    directory: str
+    containers: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlaces:
+    """What reading the pods of a node needs. It is made anew when they change."""
+
+    pods: Sequence[AgentPod]
+    each: tuple[PodPlace, ...]
+    be_requests_milli: tuple[int, ...]
+
+
+def places_of(host: Host, pods: Sequence[AgentPod]) -> PodPlaces:
+    layout = host.layout
+    return PodPlaces(
+        pods,
+        tuple(
+            PodPlace(
+                pod.uid, layout.pod_directory(pod.kube_qos, pod.cgroup_uid), tuple(container_directories(host, pod))
+            )
+            for pod in pods
+        ),
+        tuple(request for pod in pods for request in pod.be_requests_milli),
+    )
+
+
 def read_host(
     host: Host,
-    pods: Iterable[AgentPod],
+    places: PodPlaces,
     host_applications: Iterable[HostApplication] = (),
     best_effort: BestEffortTree | None = None,
     cpu_to_numa: Mapping[int, int] | None = None,
@@ -86,34 +121,32 @@ def read_host(
     Without `best_effort`, the result of `read_best_effort` in this cycle, the class is not measured; without
     `cpu_to_numa`, NUMA nodes are not.
     """
-    layout, root = host.layout, host.layout.qos_directory(KubeQos.BEST_EFFORT)
-    known = tuple(pods)
+    root, counters = host.layout.qos_directory(KubeQos.BEST_EFFORT), host.cgroup_counters
     best_effort_reading = None
     if best_effort is not None:
         sizes = tuple(len(c.cpuset) for c in best_effort.cgroups if c.is_container or c.directory == root)
         best_effort_reading = BestEffortReading(
-            counters=host.cgroup_counters(root), quota_us=best_effort.quota_us, cpuset_sizes=sizes
+            counters=counters(root), quota_us=best_effort.quota_us, cpuset_sizes=sizes
         )
     return HostReading(
         node=host.node_counters(),
-        pods={pod.uid: host.cgroup_counters(layout.pod_directory(pod.kube_qos, pod.cgroup_uid)) for pod in known},
+        pods={uid: counters(directory) for uid, directory, _ in places.each},
         containers={
-            container_id: host.cgroup_counters(directory)
-            for pod in known
-            for container_id, directory in container_directories(host, pod)
+            container_id: counters(directory, of_pod)
+            for _, of_pod, containers in places.each
+            for container_id, directory in containers
         },
-        numa=_numa(host, known, cpu_to_numa) if cpu_to_numa else None,
+        numa=_numa(host, places, cpu_to_numa) if cpu_to_numa else None,
         host_applications={app.name: _application_counters(host, app) for app in host_applications},
         best_effort=best_effort_reading,
-        be_requests_milli=tuple(request for pod in known for request in pod.be_requests_milli),
+        be_requests_milli=places.be_requests_milli,
     )
 
 
-def _numa(host: Host, pods: Sequence[AgentPod], cpu_to_numa: Mapping[int, int]) -> NumaReading:
+def _numa(host: Host, places: PodPlaces, cpu_to_numa: Mapping[int, int]) -> NumaReading:
     pages: dict[int, int] = {}
-    for pod in pods:
-        of_pod = host.numa_pages(host.layout.pod_directory(pod.kube_qos, pod.cgroup_uid))
-        for node, count in (of_pod or {}).items():
+    for _, directory, _ in places.each:
+        for node, count in (host.numa_pages(directory) or {}).items():
             pages[node] = pages.get(node, 0) + count
     return NumaReading(cpu_to_numa=cpu_to_numa, memory_bytes=host.numa_memory(), pods_pages=pages)
 

@@ -86,8 +86,11 @@ class Host(Protocol):
         """None if unreadable."""
         ...
 
-    def cgroup_counters(self, directory: str) -> CgroupCounters | None:
-        """None if the directory does not exist. A counter that is unreadable is None in it."""
+    def cgroup_counters(self, directory: str, above: str = "") -> CgroupCounters | None:
+        """None if the directory does not exist. A counter that is unreadable is None in it.
+
+        `above` is a directory above it whose counters were read before in this cycle; "" without one.
+        """
         ...
 
     def numa_memory(self) -> Mapping[int, int]:
@@ -144,6 +147,10 @@ class Host(Protocol):
 
     def tree(self, directory: str) -> tuple[str, ...]:
         """A cgroup directory and its subdirectories down to two levels, parents first. Empty if it does not exist."""
+        ...
+
+    def cpu_lists(self, directory: str) -> Mapping[str, str]:
+        """Text of cpuset.cpus by directory of `tree`, in its order. Unreadable ones are left out."""
         ...
 
     def read(self, file: CgroupFile) -> str | None:

@@ -1,7 +1,7 @@
 """Files of cgroups that are read in each cycle.
 
 Such a file stays open, because opening takes longer than reading, and its text is parsed only if it changed: most
-containers of a node are idle.
+containers of a node are idle. A file is not even read if another one shows that it cannot have changed.
 """
 
 import ctypes
@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -32,6 +33,10 @@ _CGROUP_FILE_SYSTEMS: Final = (0x27E0EB, 0x63677270)
 """Types of cgroup v1 and v2 (linux/magic.h)."""
 _STATFS_LONGS: Final = 32
 _MOST_BYTES: Final = 4096
+_SPARE_BYTES: Final = 32
+"""Bytes by which a text may grow before its file is read a second time. A large buffer costs more than the read."""
+MOST_REUSES: Final = 5
+"""Cycles after which a file is read again, whatever others show: a kernel or a mount may be another one than known."""
 UNREAD_SECONDS: Final = 60
 _PART_OF_LIMIT: Final = 4
 
@@ -45,26 +50,35 @@ class KeptFile(Generic[V]):
         parse: Turns the text into a value. It may raise MalformedCounter.
     """
 
-    __slots__ = ("_data", "_descriptor", "_parse", "_path", "_value", "is_there")
+    __slots__ = ("_data", "_descriptor", "_parse", "_path", "_size", "changes", "is_there", "value")
 
     def __init__(self, path: str, parse: Callable[[str], V]) -> None:
         self.is_there = False  # Whether the last read found the file
+        self.changes = 0  # Number of reads that found another text than the one before
+        self.value: V | None = None  # What the last read returned
         self._path = path
         self._parse = parse
         self._descriptor = -1
+        self._size = _MOST_BYTES
         self._data: bytes | None = None
-        self._value: V | None = None
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the file is open: it is one of a kernel's cgroup that exists."""
+        return self._descriptor >= 0
 
     def read(self) -> V | None:
         """The present value; None if the file is unreadable or malformed."""
         if self._descriptor >= 0:
             try:
-                data = os.pread(self._descriptor, _MOST_BYTES, 0)
+                data = os.pread(self._descriptor, self._size, 0)
+                if data == self._data:
+                    return self.value
+                if len(data) == self._size:
+                    data = os.pread(self._descriptor, _MOST_BYTES, 0)
             except OSError:  # the cgroup was removed
                 self.close()
             else:
-                if data == self._data:
-                    return self._value
                 if len(data) < _MOST_BYTES:
                     return self._take(data)
                 self.close()
@@ -97,11 +111,15 @@ class KeptFile(Generic[V]):
     def _take(self, data: bytes | None) -> V | None:
         self.is_there = data is not None
         if data is None or data != self._data:
-            self._data, self._value = data, None
+            self._data, self.value = data, None
+            self.changes += 1
             if data is not None:
-                with suppress(MalformedCounter):
-                    self._value = self._parse(data.decode("ascii", "replace"))
-        return self._value
+                self._size = min(len(data) + _SPARE_BYTES, _MOST_BYTES)
+                try:
+                    self.value = self._parse(data.decode("ascii", "replace"))
+                except MalformedCounter:
+                    pass
+        return self.value
 
 
 def _may_stay_open(descriptor: int) -> bool:
@@ -116,10 +134,25 @@ def _may_stay_open(descriptor: int) -> bool:
     return _LIBC.fstatfs(descriptor, found) == 0 and found[0] in _CGROUP_FILE_SYSTEMS
 
 
+_turns = count()
+
+
 class CounterFiles:
     """The counters of one cgroup. `path` returns where a file is, by its name on cgroup v1."""
 
-    __slots__ = ("_files", "_memory", "_numa", "_throttling", "_usage")
+    __slots__ = (
+        "_at_ns",
+        "_idle",
+        "_memory",
+        "_memory_of_above",
+        "_memory_of_numa",
+        "_numa",
+        "_still",
+        "_throttling",
+        "_turn",
+        "_usage",
+        "_usage_of_above",
+    )
 
     def __init__(self, path: Callable[[str], str], version: int) -> None:
         self._memory = KeptFile(path("memory.stat"), partial(parse_cgroup_memory, version=version))
@@ -130,20 +163,59 @@ class CounterFiles:
             self._throttling = KeptFile(path("cpu.stat"), partial(parse_throttling, version=version))
         else:
             self._usage = KeptFile(path("cpu.stat"), _cpu_of_v2)
+        self._at_ns = 0
+        self._turn = next(_turns)
+        self._idle = 0  # Reads in succession that found the same CPU time
+        self._still = 0  # Reads in succession before which the directory above had the same CPU time
+        self._usage_of_above = self._memory_of_above = self._memory_of_numa = -1
 
-    def read(self, at_ns: int) -> CgroupCounters | None:
-        """None if the cgroup does not exist. `at_ns` is the present time."""
-        usage, memory = self._usage.read(), self._memory.read()
-        if not (self._usage.is_there or self._memory.is_there):
+    def read(self, at_ns: int, above: "CounterFiles | None" = None) -> CgroupCounters | None:
+        """None if the cgroup does not exist.
+
+        Counters of a cgroup contain those of the cgroups below it. So if the text of the directory above is the same,
+        nothing worked here and no memory came or went. Bandwidth periods may pass up to one period longer.
+
+        Args:
+            at_ns: The present time.
+            above: A directory above this one, which was read before in the same cycle.
+        """
+        self._turn += 1
+        may_reuse = self._turn % MOST_REUSES != 0
+        usage, memory = self._usage, self._memory
+        if above is None or not above._usage.is_kept:
+            self._still = 0
+        elif above._usage.changes != self._usage_of_above:
+            self._still, self._usage_of_above = 0, above._usage.changes
+        else:
+            self._still += 1
+        if may_reuse and self._still > 1 and usage.is_kept and above is not None:
+            self._at_ns = above._at_ns
+        else:
+            before = usage.changes
+            usage.read()
+            self._at_ns = at_ns
+            self._idle = self._idle + 1 if usage.changes == before else 0
+        is_same = above is not None and above._memory.is_kept and above._memory.changes == self._memory_of_above
+        if not (may_reuse and is_same and usage.is_kept and memory.is_kept):
+            memory.read()
+            self._memory_of_above = -1 if above is None else above._memory.changes
+        if not (usage.is_there or memory.is_there):
             return None
-        usage_ns, throttling = usage or (None, None)
-        if self._throttling is not None:
-            throttling = self._throttling.read()
-        return CgroupCounters(at_ns=at_ns, cpu_usage_ns=usage_ns, memory=memory, throttling=throttling)
+        usage_ns, throttling = usage.value or (None, None)
+        file = self._throttling
+        if file is not None:
+            # no period passes while nothing runs, but for the one that had begun
+            throttling = file.value if may_reuse and self._idle > 1 and file.is_kept else file.read()
+        return CgroupCounters(self._at_ns, usage_ns, memory.value, throttling)
 
     def numa_pages(self) -> dict[int, int] | None:
-        """NUMA node -> pages; None if unreadable."""
-        return self._numa.read()
+        """NUMA node -> pages; None if unreadable. Pages do not move without an event in the text of memory.stat."""
+        memory, numa = self._memory, self._numa
+        is_same = memory.is_kept and numa.is_kept and memory.changes == self._memory_of_numa
+        if is_same and self._turn % MOST_REUSES != 0:
+            return numa.value
+        self._memory_of_numa = memory.changes
+        return numa.read()
 
     def close(self) -> None:
         for file in (self._usage, self._memory, self._numa, self._throttling):

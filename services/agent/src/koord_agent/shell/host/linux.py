@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 from threading import Lock
-from typing import Final
+from typing import Final, NamedTuple
 
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.topology import CpuPlace
@@ -123,6 +123,13 @@ def read_resctrl_counters(root: Path) -> Mapping[str, Mapping[int, Mapping[str, 
     return found
 
 
+class _Tree(NamedTuple):
+    """A directory with two levels below it, and how many links the upper two levels have while nothing was added."""
+
+    directories: tuple[str, ...]
+    links: Mapping[str, int]
+
+
 class LinuxHost:
     """This machine behind the protocol `Host`.
 
@@ -158,6 +165,7 @@ class LinuxHost:
         self._stat, self._meminfo = str(self._roots.proc / "stat"), str(self._roots.proc / "meminfo")
         self._counters = KeptByKey(self._counter_files, monotonic_ns)
         self._cpu_lists = KeptByKey(self._cpu_list, monotonic_ns)
+        self._trees: dict[str, _Tree] = {}
         self._reading = Lock()
         self._counting: list[CycleCounters] = []
         self._weights = WeightLine.QUADRATIC
@@ -208,8 +216,9 @@ class LinuxHost:
             cpus=stat.count("\ncpu"),
         )
 
-    def cgroup_counters(self, directory: str) -> kernel_counters.CgroupCounters | None:
-        return self._counters.get(directory).read(self._monotonic_ns())
+    def cgroup_counters(self, directory: str, above: str = "") -> kernel_counters.CgroupCounters | None:
+        get = self._counters.get
+        return get(directory).read(self._monotonic_ns(), get(above) if above else None)
 
     def numa_memory(self) -> Mapping[int, int]:
         return self._numa.memory_used()
@@ -319,6 +328,31 @@ class LinuxHost:
         below = [f"{directory}/{name}" for name in self._children("cpu", directory)]
         lowest = [f"{child}/{name}" for child in below for name in self._children("cpu", child)]
         return (directory, *below, *lowest)
+
+    def cpu_lists(self, directory: str) -> Mapping[str, str]:
+        with self._reading:  # extensions read in threads of their own
+            known = self._trees.get(directory)
+            if known is not None and all(self._links(one) == links for one, links in known.links.items()):
+                texts = self._texts(known.directories)
+                if len(texts) == len(known.directories):
+                    return texts
+            below = self._children("cpu", directory)
+            lowest = {f"{directory}/{name}": self._children("cpu", f"{directory}/{name}") for name in below}
+            # a directory has a link for itself, one for its name, and one for each directory in it
+            links = {directory: len(below) + 2, **{child: len(names) + 2 for child, names in lowest.items()}}
+            directories = (directory, *lowest, *(f"{child}/{name}" for child, names in lowest.items() for name in names))
+            self._trees[directory] = _Tree(directories, links)
+            return self._texts(directories)
+
+    def _texts(self, directories: Iterable[str]) -> dict[str, str]:
+        texts = ((directory, self._cpu_lists.get(directory).read()) for directory in directories)
+        return {directory: text for directory, text in texts if text is not None}
+
+    def _links(self, directory: str) -> int:
+        try:
+            return os.stat(self._hierarchy("cpu", directory)).st_nlink  # noqa: PTH116 - in the fast loop
+        except OSError:
+            return 0
 
     def read(self, file: CgroupFile) -> str | None:
         if file.resource == _CPU_LIST:  # read in each cycle for best effort

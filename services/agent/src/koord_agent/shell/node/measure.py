@@ -150,6 +150,8 @@ class NodeMeasuring:
         self._extensions = extensions
         self._interval_ms = interval_ms
         self._places = host.cpu_topology()
+        self._known: tuple[AgentPod, ...] = ()
+        self._known_of: Mapping[str, AgentPod] | None = None
         self._owners: CpuOwners | None = None
         self._owners_of: Mapping[str, AgentPod] | None = None
         self._collectors = Collectors(
@@ -221,7 +223,9 @@ class NodeMeasuring:
     ) -> tuple[NodeLook, NodeView]:
         """Run the collectors, and return the snapshot of the node for this cycle and the inputs of CPU suppression."""
         self._monitor.store.keep_objects_for(desired.collect.aggregate_duration_seconds * 1000 + OBJECT_MARGIN_MS)
-        known = tuple(pods.values())
+        if self._known_of is not pods:
+            self._known, self._known_of = tuple(pods.values()), pods
+        known = self._known
         best_effort = read_best_effort(self._host)
         if problem := self._root_problem(kubelet.cgroup_root, is_there=bool(best_effort.cgroups or not known)):
             problems.append(problem)
