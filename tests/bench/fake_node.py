@@ -46,6 +46,9 @@ class FakeNode:
     def set_busy_ticks(self, ticks: int) -> None:
         """Ticks of 10 ms that all CPUs together have worked."""
         cpus = "".join(f"cpu{n} {ticks // CPUS} 5 25 500 15 2 3 3 0 0\n" for n in range(CPUS))
+        usage = self.file("", "cpuacct/cpuacct.usage")
+        usage.parent.mkdir(parents=True, exist_ok=True)
+        replace(usage, f"{ticks * 10_000_000}\n")
         replace(self.proc / "stat", f"cpu  {ticks} 160 800 16000 480 64 96 96 0 0\n{cpus}intr 1\n")
 
     def file(self, directory: str, file: str) -> Path:

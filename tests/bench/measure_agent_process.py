@@ -3,7 +3,7 @@
 Cost is measured with cgroups of this machine's kernel and a process in each pod (`bench.real_node`), as root with
 cgroup v1; else with a fake tree. The reaction needs a machine whose load is exact: a fake tree of 32 CPUs. One
 latency-sensitive pod's load rises by a quarter of the node at random moments; the reaction is the time until the
-best-effort quota is lower in its file. A third agent has a node without pods.
+best-effort quota is lower in its file, and until it is that of the whole rise. A third agent has a node without pods.
 """
 
 import asyncio
@@ -45,7 +45,10 @@ WARM_UP_SECONDS = 20.0
 STARTS = 4
 """Warm-ups before the first quota: a busy machine starts an agent late."""
 PATIENCE_SECONDS = 6.0
-TARGET_SECONDS = 1.2
+TARGET_SECONDS = 1.0
+DEAD_BAND_CORES = 0.02 * CPUS
+"""What the quota may be above the budget: a change of 1 % of the node is ignored, and so is a rise of 1 %."""
+BUSY_QUOTA_US = round((CPUS * 0.65 - BUSY_CORES - OTHER_CORES + DEAD_BAND_CORES) * 100_000)
 SLO: dict[str, Any] = {
     "resourceUsedThresholdWithBE": {
         "enable": True,
@@ -90,14 +93,16 @@ class Machine:
             self.step()
             time.sleep(STEP_SECONDS)
 
-    def reaction(self) -> float:
-        """Seconds from a rise of the load to a lower quota. Raises TimeoutError."""
+    def reaction(self) -> tuple[float, float]:
+        """Seconds from a rise of the load to a lower quota, and to the one that it stays at. Raises TimeoutError."""
         self.step()
-        before, began = self.quota_us, time.monotonic()
+        before, began, first = self.quota_us, time.monotonic(), 0.0
         self.cores = BUSY_CORES
-        while time.monotonic() - began < PATIENCE_SECONDS:
-            if 0 < self.quota_us < before:
-                return time.monotonic() - began
+        while (passed := time.monotonic() - began) < PATIENCE_SECONDS:
+            if 0 < (quota := self.quota_us) < before:
+                first = first or passed
+                if quota <= BUSY_QUOTA_US:
+                    return first, passed
             self.step()
             time.sleep(STEP_SECONDS)
         raise TimeoutError(f"the quota is {self.quota_us} after {PATIENCE_SECONDS} s, was {before}")
@@ -113,15 +118,15 @@ def measure() -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         idle = asyncio.run(_measure(folder, FakeNode(folder), 0, lambda _node, pid: _cost(pid)))
-    ordered = sorted(reactions)
-    yield Result(
-        name="agent: from a rising load to the lower quota, slowest of a dozen",
-        value=ordered[-1],
-        unit="s",
-        target=TARGET_SECONDS,
-        better=Better.LOWER,
-        note=f"fastest {ordered[0]:.2f} s, median {statistics.median(ordered):.2f} s",
-    )
+    for what, times in zip(("a lower quota", "the quota for all of it"), zip(*reactions, strict=True), strict=True):
+        yield Result(
+            name=f"agent: from a rising load to {what}, slowest of a dozen",
+            value=max(times),
+            unit="s",
+            target=TARGET_SECONDS,
+            better=Better.LOWER,
+            note=f"fastest {min(times):.2f} s, median {statistics.median(times):.2f} s",
+        )
     yield Result(
         name=f"agent process with a log and a kubelet, {PODS} pods: cpu",
         value=cost.percent,
@@ -174,13 +179,13 @@ async def _measure(folder: Path, node: FakeNode, count: int, observe: Callable[[
                 return await asyncio.to_thread(observe, node, pid)
 
 
-def _reactions(node: FakeNode) -> list[float]:
+def _reactions(node: FakeNode) -> list[tuple[float, float]]:
     machine = Machine(node, "pod-1")
     for _ in range(STARTS):
         if machine.quota_us > 0:
             break
         machine.wait(WARM_UP_SECONDS)
-    reactions: list[float] = []
+    reactions: list[tuple[float, float]] = []
     for _ in range(RISES):
         reactions.append(machine.reaction())
         machine.cores = CALM_CORES

@@ -8,6 +8,7 @@ outbox, reports to a ring. Next modules to read: `shell.node.node_agent` (the cy
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from koordcore.events.nodestate import AgentStarted
@@ -17,6 +18,7 @@ from koordcore.service.health import WorkWatch
 from koordcore.service.telemetry.logging import Logger
 
 from koord_agent.domain.failure import failure
+from koord_agent.domain.node.cycle_times import CycleTimes, Step
 from koord_agent.shell.bus.desired_state import DesiredStates
 from koord_agent.shell.bus.fact_publisher import Fact, FactPublisher
 from koord_agent.shell.bus.report_publisher import ReportPublisher
@@ -93,14 +95,35 @@ class NodeCycles:
             trouble = failure("it is not closed", error)
         self.problems.tell(node, () if trouble is None else (trouble,), of="close")
 
+    @property
+    def watch_load(self) -> bool:
+        """Whether `look` has something to look at."""
+        return any(agent.watches_load for agent in self.agents.values())
+
+    async def look(self, now_ms: int) -> None:
+        """Between two cycles, look whether load rose, and limit best effort at once if it did."""
+        for node, agent in self.agents.items():
+            if not agent.load_rose():
+                continue
+            facts = list[Fact]()
+            try:
+                done = await self._in_thread(agent, partial(agent.answer_rise, now_ms), facts)
+                facts.extend(self.facts.facts(node, done.facts))
+                self.problems.tell(node, done.problems, of="load")
+            finally:
+                self.facts.publish(facts)
+
     async def _run_node(self, agent: NodeAgent, now_ms: int, facts: list[Fact]) -> CycleResult:
         """If the task is cancelled, the facts of the cycle are added to `facts`."""
         if self.is_simulated:
             return agent.run_cycle(now_ms)
+        return await self._in_thread(agent, partial(agent.run_cycle, now_ms), facts)
+
+    async def _in_thread(self, agent: NodeAgent, run: Callable[[], CycleResult], facts: list[Fact]) -> CycleResult:
         ended: list[CycleResult] = []
 
         def cycle() -> CycleResult:
-            ended.append(agent.run_cycle(now_ms))
+            ended.append(run())
             return ended[0]
 
         try:
@@ -143,20 +166,26 @@ class Cycle:
     _stretch: float = field(default_factory=_HOST.monotonic)
 
     async def run(self) -> None:
-        """Run a cycle at a fixed pace, and start pushed pods in between, until cancelled."""
+        """Run a cycle at a fixed pace, start pushed pods and look at the load in between, until cancelled."""
         self.begin()
-        due = _HOST.monotonic()
+        times = CycleTimes(self.cycle_seconds, due=_HOST.monotonic())
         while True:
-            if (left := due - _HOST.monotonic()) > 0:
+            times.is_looking = self.nodes.watch_load
+            if (left := times.seconds_left(_HOST.monotonic())) > 0:
                 await self._something_changes(left)
-            if _HOST.monotonic() < due:
-                self.take_changes()
-                await asyncio.sleep(GATHER_SECONDS)
-            else:
-                with self.watch:
-                    await self.run_cycle()
-                # A cycle that took long is followed by a rest, not by the cycles that were missed.
-                due = max(due + self.cycle_seconds, _HOST.monotonic() + self.cycle_seconds / 2)
+            step = times.step(_HOST.monotonic())
+            match step:
+                case Step.NOTHING:
+                    self.take_changes()
+                    await asyncio.sleep(GATHER_SECONDS)
+                case Step.LOOK:
+                    with self.watch:
+                        await self.nodes.look(int(self.clock.unix() * 1000))
+                    times.done(step, _HOST.monotonic())
+                case Step.CYCLE:
+                    with self.watch:
+                        await self.run_cycle()
+                    times.done(step, _HOST.monotonic())
 
     async def run_cycle(self) -> None:
         """Run one cycle: measure and protect every node, publish facts and reports, and save what changed."""

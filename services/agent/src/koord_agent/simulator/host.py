@@ -231,6 +231,12 @@ class SimulatedHost:
             )
         return None
 
+    def cpu_counters(self, directory: str) -> CgroupCounters | None:
+        if directory:
+            return self.cgroup_counters(directory)
+        now = self._fleet.snapshot()
+        return CgroupCounters(at_ns=now.at_ns, cpu_usage_ns=now.node_busy_ns[self._index], memory=None)
+
     def numa_memory(self) -> Mapping[int, int]:
         return {}
 

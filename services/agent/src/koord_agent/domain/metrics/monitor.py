@@ -92,6 +92,27 @@ class Latest:
     host_app_cpu_cores: Mapping[str, float | None]
 
 
+def latest_between(before: HostReading, now: HostReading) -> Latest:
+    """The usage between any two readings. None for what one of them lacks."""
+    old, new = before.node, now.node
+    cpus = 0 if old is None or new is None else max(old.cpus, new.cpus)
+
+    def usage(
+        first: Mapping[str, CgroupCounters | None], second: Mapping[str, CgroupCounters | None]
+    ) -> dict[str, float | None]:
+        found: dict[str, float | None] = {}
+        for name, counters in second.items():
+            previous = first.get(name)
+            found[name] = None if previous is None or counters is None else cgroup_usage(previous, counters, cpus)
+        return found
+
+    return Latest(
+        node_cpu_cores=None if old is None or new is None else node_usage(old, new),
+        pod_cpu_cores=usage(before.pods, now.pods),
+        host_app_cpu_cores=usage(before.host_applications, now.host_applications),
+    )
+
+
 class _Totals(NamedTuple):
     """Sums over a group of objects, cores and bytes."""
 

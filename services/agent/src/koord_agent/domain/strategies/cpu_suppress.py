@@ -138,6 +138,15 @@ class Decision:
     memory: SuppressMemory = SuppressMemory()  # State for the next decision
 
 
+def lowers(decision: Decision, view: NodeView) -> bool:
+    """Return whether a decision leaves best effort less CPU than it has."""
+    if decision.action is Action.CFS_QUOTA:
+        old, new = decision.old_quota_us, decision.new_quota_us
+        return old is not None and new is not None and (old == UNLIMITED or new < old)
+    has = _root_cpuset(view)
+    return decision.action is Action.CPUSET and has is not None and len(decision.cpuset or has) < len(has)
+
+
 def budget(view: NodeView, policy: ThresholdStrategy, node_cpu_used_cores: float) -> SuppressTerms:
     """Return the CPU that best-effort pods may use in milli-cores, with every number of the formula.
 

@@ -3,7 +3,7 @@
 Source: agent spec, 2.2 (QoS, executor).
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -115,10 +115,20 @@ class StrategyRunner:
                 if tasks:
                     evictions[strategy.name] = tasks
         return Proposed(
-            plans=tuple(plan for entry in self._entries for plan in entry.plans),
+            plans=self._plans(),
             evictions=evictions,
             problems=tuple(problem for entry in self._entries for problem in entry.problems),
         )
+
+    def replace(self, strategy: Strategy, plans: Iterable[Plan]) -> tuple[Plan, ...]:
+        """Take new plans of one strategy between two cycles, and return those of all strategies."""
+        for entry in self._entries:
+            if entry.strategy is strategy:
+                entry.plans = tuple(plans)
+        return self._plans()
+
+    def _plans(self) -> tuple[Plan, ...]:
+        return tuple(plan for entry in self._entries for plan in entry.plans)
 
     def _run(self, entry: _Entry, look: NodeLook, state: CycleState) -> tuple[EvictionTask, ...]:
         section = entry.strategy.needs.section

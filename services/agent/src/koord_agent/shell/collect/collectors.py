@@ -34,6 +34,7 @@ from koord_agent.domain.kernel.counters import (
 from koord_agent.domain.kernel.features import Feature, Features
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.metrics.monitor import (
+    HostReading,
     Latest,
     NodeMonitor,
     cold_page_samples,
@@ -104,7 +105,8 @@ class Collectors:
         self._measured = measured
         self._host = host
         self._monitor = monitor
-        self._places: PodPlaces | None = None
+        self.places: PodPlaces | None = None  # Of the pods that the last run read; None before the first one
+        self.reading: HostReading | None = None  # Of the last run
         self._cpi_ms = _milliseconds(settings.cpi_collector_interval)
         self._cpi_window_ms = _milliseconds(settings.collect_cpi_timewindow)
         self._cpu_to_numa: Mapping[int, int] = {}
@@ -159,14 +161,15 @@ class Collectors:
         If interference is detected, PSI and waiting times are collected even if their gates are off.
         """
         visited = self._measured(PodCollector.USAGE, pods)
-        if self._places is None or self._places.pods is not visited:
-            self._places = places_of(self._host, visited)
+        if self.places is None or self.places.pods is not visited:
+            self.places = places_of(self._host, visited)
         reading = read_host(
-            self._host, self._places, host_applications, best_effort=best_effort, cpu_to_numa=self._cpu_to_numa
+            self._host, self.places, host_applications, best_effort=best_effort, cpu_to_numa=self._cpu_to_numa
         )
         if visited is not pods:  # what pods request does not depend on who is measured
             requests = tuple(request for pod in pods for request in pod.be_requests_milli)
             reading = replace(reading, be_requests_milli=requests)
+        self.reading = reading
         latest = self._monitor.observe(reading, now_ms, apps_with_page_cache=apps_with_page_cache)
         for slow in self._slow:
             missing = f"{slow.feature} is not measured"

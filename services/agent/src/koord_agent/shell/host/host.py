@@ -93,6 +93,10 @@ class Host(Protocol):
         """
         ...
 
+    def cpu_counters(self, directory: str) -> CgroupCounters | None:
+        """Only the CPU time of one cgroup, "" for the machine; None if it is unreadable."""
+        ...
+
     def numa_memory(self) -> Mapping[int, int]:
         """NUMA node -> bytes in use; empty if unreadable."""
         ...

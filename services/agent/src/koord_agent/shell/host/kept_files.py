@@ -115,10 +115,8 @@ class KeptFile(Generic[V]):
             self.changes += 1
             if data is not None:
                 self._size = min(len(data) + _SPARE_BYTES, _MOST_BYTES)
-                try:
+                with suppress(MalformedCounter):
                     self.value = self._parse(data.decode("ascii", "replace"))
-                except MalformedCounter:
-                    pass
         return self.value
 
 
@@ -151,6 +149,7 @@ class CounterFiles:
         "_throttling",
         "_turn",
         "_usage",
+        "_usage_before",
         "_usage_of_above",
     )
 
@@ -166,6 +165,7 @@ class CounterFiles:
         self._at_ns = 0
         self._turn = next(_turns)
         self._idle = 0  # Reads in succession that found the same CPU time
+        self._usage_before = -1
         self._still = 0  # Reads in succession before which the directory above had the same CPU time
         self._usage_of_above = self._memory_of_above = self._memory_of_numa = -1
 
@@ -191,10 +191,10 @@ class CounterFiles:
         if may_reuse and self._still > 1 and usage.is_kept and above is not None:
             self._at_ns = above._at_ns
         else:
-            before = usage.changes
             usage.read()
             self._at_ns = at_ns
-            self._idle = self._idle + 1 if usage.changes == before else 0
+            self._idle = self._idle + 1 if usage.changes == self._usage_before else 0
+            self._usage_before = usage.changes
         is_same = above is not None and above._memory.is_kept and above._memory.changes == self._memory_of_above
         if not (may_reuse and is_same and usage.is_kept and memory.is_kept):
             memory.read()
@@ -207,6 +207,11 @@ class CounterFiles:
             # no period passes while nothing runs, but for the one that had begun
             throttling = file.value if may_reuse and self._idle > 1 and file.is_kept else file.read()
         return CgroupCounters(self._at_ns, usage_ns, memory.value, throttling)
+
+    def cpu_time_ns(self) -> int | None:
+        """None if unreadable."""
+        usage = self._usage.read()
+        return None if usage is None else usage[0]
 
     def numa_pages(self) -> dict[int, int] | None:
         """NUMA node -> pages; None if unreadable. Pages do not move without an event in the text of memory.stat."""

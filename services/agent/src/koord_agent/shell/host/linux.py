@@ -220,6 +220,10 @@ class LinuxHost:
         get = self._counters.get
         return get(directory).read(self._monotonic_ns(), get(above) if above else None)
 
+    def cpu_counters(self, directory: str) -> kernel_counters.CgroupCounters | None:
+        used_ns = self._counters.get(directory).cpu_time_ns()
+        return None if used_ns is None else kernel_counters.CgroupCounters(self._monotonic_ns(), used_ns, None)
+
     def numa_memory(self) -> Mapping[int, int]:
         return self._numa.memory_used()
 
@@ -340,7 +344,11 @@ class LinuxHost:
             lowest = {f"{directory}/{name}": self._children("cpu", f"{directory}/{name}") for name in below}
             # a directory has a link for itself, one for its name, and one for each directory in it
             links = {directory: len(below) + 2, **{child: len(names) + 2 for child, names in lowest.items()}}
-            directories = (directory, *lowest, *(f"{child}/{name}" for child, names in lowest.items() for name in names))
+            directories = (
+                directory,
+                *lowest,
+                *(f"{child}/{name}" for child, names in lowest.items() for name in names),
+            )
             self._trees[directory] = _Tree(directories, links)
             return self._texts(directories)
 

@@ -19,7 +19,7 @@ from koord_agent.domain.extending.extension_points import Surroundings
 from koord_agent.domain.extending.node_extensions import NodeExtensions
 from koord_agent.domain.kernel.cgroup_layout import kubepods_directory
 from koord_agent.domain.metrics.gpu_usage import GpuReading, ReadGpus, gpu_samples
-from koord_agent.domain.metrics.monitor import NodeMonitor
+from koord_agent.domain.metrics.monitor import HostReading, Latest, NodeMonitor, latest_between
 from koord_agent.domain.metrics.series import Metrics, Sample
 from koord_agent.domain.node.cpu_pools import CpuPools
 from koord_agent.domain.node.desired import DesiredView
@@ -32,14 +32,18 @@ from koord_agent.domain.reporting.report import ReportedHostApplication, node_re
 from koord_agent.domain.strategies.be_cpuset import CpuOwners
 from koord_agent.domain.strategies.contention.contentions import interference_settings
 from koord_agent.domain.strategies.cpu_suppress import NodeView
+from koord_agent.domain.strategies.load_rise import CpuTimes
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.collect.collectors import Collectors
 from koord_agent.shell.collect.devices import DeviceReporter, owners_of
 from koord_agent.shell.collect.sensing import (
+    BestEffortTree,
     container_directories,
     cpu_owners,
     node_signals,
     read_best_effort,
+    read_cpu_counters,
+    read_cpu_times,
     suppress_view,
 )
 from koord_agent.shell.collect.topology import TopologyReporter
@@ -150,6 +154,10 @@ class NodeMeasuring:
         self._extensions = extensions
         self._interval_ms = interval_ms
         self._places = host.cpu_topology()
+        self._decided: HostReading | None = None
+        """Reading on which the last decision of CPU suppression was based."""
+        self._early: HostReading | None = None
+        """The same, if the decision was made after the last cycle."""
         self._known: tuple[AgentPod, ...] = ()
         self._known_of: Mapping[str, AgentPod] | None = None
         self._owners: CpuOwners | None = None
@@ -240,21 +248,56 @@ class NodeMeasuring:
         problems.extend(self._collectors.problems)
         self._monitor.add(self._extensions.collect(self._surroundings(desired, known, now_ms)))
         self._monitor.add(self._gpu_samples(known, now_ms))
-        view = suppress_view(
+        reading = self._collectors.reading
+        if self._early is not None and reading is not None:
+            # what was before the rise of the load is past
+            latest = _newer(latest, latest_between(self._early, reading))
+        self._early, self._decided = None, reading
+        view = self._suppress_view(desired, pods, latest, best_effort, now_ms, is_static=kubelet.is_static)
+        look = self._look(desired, known, kubelet, now_ms)
+        problems.extend(self._keep(look, now_ms))
+        return look, view
+
+    def cpu_times(self) -> CpuTimes | None:
+        """None if the machine does not tell them."""
+        return read_cpu_times(self._host)
+
+    def measure_rise(self, desired: DesiredView, look: NodeLook, now_ms: int) -> NodeView | None:
+        """Return the inputs of CPU suppression from the usage since the last decision. None before the first cycle.
+
+        No sample is stored: averages stay those of the collectors' interval.
+        """
+        places, before = self._collectors.places, self._decided
+        pods = self._known_of
+        if places is None or before is None or pods is None:
+            return None
+        self._early = self._decided = read_cpu_counters(self._host, places, desired.host_applications)
+        latest = latest_between(before, self._decided)
+        best_effort = read_best_effort(self._host)
+        return self._suppress_view(desired, pods, latest, best_effort, now_ms, is_static=look.kubelet_static)
+
+    def _suppress_view(
+        self,
+        desired: DesiredView,
+        pods: Mapping[str, AgentPod],
+        latest: Latest,
+        best_effort: BestEffortTree,
+        now_ms: int,
+        *,
+        is_static: bool,
+    ) -> NodeView:
+        return suppress_view(
             self._host,
             now_ms=now_ms,
             capacity_milli=desired.capacity_milli,
             reserved_milli=desired.reserved_milli,
-            pods=known,
+            pods=self._known,
             latest=latest,
             best_effort=best_effort,
             host_applications={app.name: app for app in desired.host_applications},
             owners=self._cpu_owners(pods),
-            kubelet_static=kubelet.is_static,
+            kubelet_static=is_static,
         )
-        look = self._look(desired, known, kubelet, now_ms)
-        problems.extend(self._keep(look, now_ms))
-        return look, view
 
     def report(
         self,
@@ -384,6 +427,20 @@ class NodeMeasuring:
             )
             self._owners_of = pods
         return self._owners
+
+
+def _newer(last: Latest, newest: Latest) -> Latest:
+    """Return the newest usages, and the last ones of what has no newer one."""
+
+    def each(old: Mapping[str, float | None], new: Mapping[str, float | None]) -> dict[str, float | None]:
+        return {name: used if (later := new.get(name)) is None else later for name, used in old.items()}
+
+    node = newest.node_cpu_cores
+    return Latest(
+        node_cpu_cores=last.node_cpu_cores if node is None else node,
+        pod_cpu_cores=each(last.pod_cpu_cores, newest.pod_cpu_cores),
+        host_app_cpu_cores=each(last.host_app_cpu_cores, newest.host_app_cpu_cores),
+    )
 
 
 def _looks_for_interference(slo: Mapping[str, Any] | None) -> bool:

@@ -17,7 +17,8 @@ from koord_agent.domain.node.desired import DesiredView
 from koord_agent.domain.node.kubelet import KnownPods
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.reporting.lasting_problems import LastingProblems
-from koord_agent.domain.strategies.cpu_suppress import Decision
+from koord_agent.domain.strategies.cpu_suppress import Decision, NodeView
+from koord_agent.domain.strategies.load_rise import RiseWatch
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.host.executor import Outcome
 from koord_agent.shell.host.host import Host
@@ -85,6 +86,8 @@ class NodeAgent:
         settings = settings or AgentSettings.model_validate({})
         too_often = settings.collect_res_used_interval < SHORTEST_COLLECTION_SECONDS
         self._protects = host.roots is None or not too_often
+        self.watches_load = False  # Whether `load_rose` is to be asked between cycles
+        self._rise = RiseWatch()
         self._extensions = NodeExtensions(extensions or Extensions())
         self.measuring = NodeMeasuring(
             node, host, measurement, self._extensions, settings=settings, interval_ms=interval_ms
@@ -127,6 +130,7 @@ class NodeAgent:
         kubelet = Kubelet(frozen, self.kubelet_static, has_listed, self.kubelet_cgroup_root)
         look, view = self.measuring.measure(desired, pods, kubelet, now_ms, problems)
         self.last_look = look
+        self._watch_load(desired, view)
         self._extensions.call_back(look, self.measuring.pools)
 
         # 3. protect: contentions, proposals, arbiter, executor, evictions
@@ -157,6 +161,51 @@ class NodeAgent:
             outcomes=done.outcomes,
             plans=done.plans,
         )
+
+    def _watch_load(self, desired: DesiredView, view: NodeView) -> None:
+        """Simulated machines are not watched: their time stands still between two cycles."""
+        every, policy = self.qos.suppress_every, desired.policy
+        is_suppressed = policy is not None and policy.enable is True and any(pod.is_best_effort for pod in view.pods)
+        self.watches_load = (
+            is_suppressed and self.host.roots is not None and not every.is_off and every.every_ms <= every.cycle_ms
+        )
+        self._rise.decided(self.measuring.cpu_times() if self.watches_load else None)
+
+    def load_rose(self) -> bool:
+        """Look between two cycles whether the load beside best effort rose. It reads two files of the kernel."""
+        return (
+            self.watches_load
+            and self.desired is not None
+            and self._rise.rose(self.measuring.cpu_times(), self.desired.capacity_milli)
+        )
+
+    def answer_rise(self, now_ms: int) -> CycleResult:
+        """Limit best effort at once by the usage since the last decision, if that lowers its limits.
+
+        Failures of the machine do not raise.
+        """
+        facts: list[Event] = []
+        try:
+            done = self._answer_rise(now_ms, facts)
+        except Exception as error:  # noqa: BLE001 - as for the cycle
+            problem = failure("a rise of the load is not answered before the next cycle", error)
+            return nothing_done(problem, tuple(facts), problems=(problem,))
+        return nothing_done(f"{self.node}: {done}", tuple(facts))
+
+    def _answer_rise(self, now_ms: int, facts: list[Event]) -> str:
+        desired, look = self.desired, self.last_look
+        if desired is None or look is None:
+            return "no cycle yet"
+        look = replace(look, now_ms=now_ms)
+        view = self.measuring.measure_rise(desired, look, now_ms)
+        self._rise.decided(self.measuring.cpu_times())
+        done = None if view is None else self.qos.suppress(look, view, desired.policy, facts)
+        if done is None:
+            return "the load rose, limits stay"
+        self.last_decision = done.decision
+        if done.quota_us is not None:
+            self.be_quota_us = done.quota_us
+        return done.decision.reason
 
     def run_pods(self) -> PodsRun:
         """See `NodePods.run`. No-op without a desired state. Failures of the machine or of pods do not raise."""

@@ -167,6 +167,8 @@ class QosCycle:
         self.weights = WeightEvidence(host)
         self._detection = Detection()
         self._suppression = CpuSuppressStrategy(gates.enabled)
+        # Only for the lifetime of plans and for whether suppression runs in each cycle
+        self.suppress_every = Interval(intervals[Pace.SUPPRESS] if suppresses_cpu(gates.enabled) else 0, cycle_ms)
         self.burst_values = BurstValues(host.cgroup_version)
         own: tuple[Strategy, ...] = (
             self._suppression,
@@ -281,6 +283,45 @@ class QosCycle:
             outcomes=outcomes,
             quota_us=view.be_quota_us if quota_us is None else quota_us,
             plans=count_plans(proposed.plans, arbitration),
+        )
+
+    def suppress(
+        self, look: NodeLook, view: NodeView, policy: ThresholdStrategy | None, facts: list[Event]
+    ) -> QosOutcome | None:
+        """Lower the limits of best effort between two cycles. No-op if they would stay or rise: returns None.
+
+        The other strategies keep their last plans, because a limit of the class is also one of its pods. The arguments
+        are those of `run`.
+        """
+        effects = self._detection.contentions.effects(_settings(look, []))
+        state = CycleState(
+            readings=self._readings,
+            ttl_ms=self.suppress_every.ttl_ms,
+            effects=effects,
+            view=view,
+            suppress=policy,
+            written=self._written,
+        )
+        proposal = self._suppression.propose_less(state)
+        if proposal is None:
+            return None
+        arbitration = self._executor.arbitrate(self._runner.replace(self._suppression, proposal.plans), look.now_ms)
+        outcomes = self._executor.write(arbitration)
+        self._written = {**self._written, **{outcome.file: outcome.result in IN_PLACE for outcome in outcomes}}
+        decision, quota_us = self._suppression.decision(view), self._written_quota(outcomes)
+        if quota_us is not None:
+            decision = in_force(decision, quota_us, arbitration.winners.get(self._quota_file))
+        self._record.writes(look, arbitration, outcomes)
+        facts += self._record.repairs(look, arbitration, outcomes)
+        facts += self._record.changes(
+            look.now_ms, decision, view.capacity_milli, effects.suppress_causes, is_written=quota_us is not None
+        )
+        return QosOutcome(
+            problems=(),
+            decision=decision,
+            outcomes=outcomes,
+            quota_us=view.be_quota_us if quota_us is None else quota_us,
+            plans={},
         )
 
     def farewell(self, look: NodeLook | None, now_ms: int) -> tuple[Event, ...]:
