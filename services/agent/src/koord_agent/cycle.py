@@ -6,7 +6,8 @@ outbox, reports to a ring. Next modules to read: `shell.node.node_agent` (the cy
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -24,7 +25,7 @@ from koord_agent.shell.bus.fact_publisher import Fact, FactPublisher
 from koord_agent.shell.bus.report_publisher import ReportPublisher
 from koord_agent.shell.metrics.agent_metrics import AgentMetrics, ProblemLog
 from koord_agent.shell.node.node_agent import CYCLE_FAILED, CycleResult, NodeAgent, nothing_done
-from koord_agent.shell.node.threads import finished_in_thread
+from koord_agent.shell.node.threads import finished_in
 from koord_agent.shell.store.audit_log import AuditLog
 from koord_agent.shell.store.local_store import DesiredSaver
 
@@ -45,6 +46,8 @@ class NodeCycles:
     problems: ProblemLog
     metrics: AgentMetrics
     logger: Logger
+    # One, so that each cycle finds its memory where the last one left it
+    _thread: Executor = field(default_factory=partial(ThreadPoolExecutor, max_workers=1, thread_name_prefix="cycle"))
 
     def begin(self, version: str, now: float) -> None:
         event = AgentStarted(host="simulated" if self.is_simulated else "linux", version=version)
@@ -96,20 +99,22 @@ class NodeCycles:
         self.problems.tell(node, () if trouble is None else (trouble,), of="close")
 
     @property
-    def watch_load(self) -> bool:
-        """Whether `look` has something to look at."""
+    def watches_load(self) -> bool:
+        """Whether `risen` has something to look at."""
         return any(agent.watches_load for agent in self.agents.values())
 
-    async def look(self, now_ms: int) -> None:
-        """Between two cycles, look whether load rose, and limit best effort at once if it did."""
-        for node, agent in self.agents.items():
-            if not agent.load_rose():
-                continue
+    def risen(self) -> tuple[NodeAgent, ...]:
+        """Look between two cycles at which nodes the load rose."""
+        return tuple([agent for agent in self.agents.values() if agent.load_rose()])  # several times a second
+
+    async def answer(self, risen: Iterable[NodeAgent], now_ms: int) -> None:
+        """Limit best effort on these nodes at once."""
+        for agent in risen:
             facts = list[Fact]()
             try:
                 done = await self._in_thread(agent, partial(agent.answer_rise, now_ms), facts)
-                facts.extend(self.facts.facts(node, done.facts))
-                self.problems.tell(node, done.problems, of="load")
+                facts.extend(self.facts.facts(agent.node, done.facts))
+                self.problems.tell(agent.node, done.problems, of="load")
             finally:
                 self.facts.publish(facts)
 
@@ -127,7 +132,7 @@ class NodeCycles:
             return ended[0]
 
         try:
-            done = await finished_in_thread(cycle)
+            done = await finished_in(self._thread, cycle)
         except asyncio.CancelledError:
             # What the cycle did is in force: a pod that it evicted would be gone without a reason.
             facts.extend(fact for done in ended for fact in self.facts.facts(agent.node, done.facts))
@@ -162,6 +167,7 @@ class Cycle:
     wakeup: asyncio.Event  # Set whenever a node is added to `changed`
     watch: WorkWatch  # Liveness check of the cycle, which hangs if a file, a disk or a device does not answer
     _cycles: int = 0
+    _risen: tuple[NodeAgent, ...] = ()
     _sentence: str = ""
     _stretch: float = field(default_factory=_HOST.monotonic)
 
@@ -170,22 +176,21 @@ class Cycle:
         self.begin()
         times = CycleTimes(self.cycle_seconds, due=_HOST.monotonic())
         while True:
-            times.is_looking = self.nodes.watch_load
-            if (left := times.seconds_left(_HOST.monotonic())) > 0:
-                await self._something_changes(left)
-            step = times.step(_HOST.monotonic())
-            match step:
-                case Step.NOTHING:
-                    self.take_changes()
-                    await asyncio.sleep(GATHER_SECONDS)
-                case Step.LOOK:
-                    with self.watch:
-                        await self.nodes.look(int(self.clock.unix() * 1000))
-                    times.done(step, _HOST.monotonic())
-                case Step.CYCLE:
-                    with self.watch:
-                        await self.run_cycle()
-                    times.done(step, _HOST.monotonic())
+            times.is_looking = self.nodes.watches_load
+            await self._something_happens(times)
+            if times.step(_HOST.monotonic()) is Step.CYCLE:
+                with self.watch:
+                    await self.run_cycle()
+                times.done(Step.CYCLE, _HOST.monotonic())
+            elif self._risen:
+                with self.watch:
+                    await self.nodes.answer(self._risen, int(self.clock.unix() * 1000))
+                times.done(Step.LOOK, _HOST.monotonic())
+                self.take_changes()
+            else:
+                self.take_changes()
+                await asyncio.sleep(GATHER_SECONDS)
+            self._risen = ()
 
     async def run_cycle(self) -> None:
         """Run one cycle: measure and protect every node, publish facts and reports, and save what changed."""
@@ -255,9 +260,29 @@ class Cycle:
                 self.take_changes()
             self._stretch = _HOST.monotonic()
 
-    async def _something_changes(self, real_seconds: float) -> None:
+    async def _something_happens(self, times: CycleTimes) -> None:
+        """Wait for the time of the next cycle, a changed desired state, or a rise of the load.
+
+        Looks are made by a timer, because to wake this task costs more than a look.
+        """
+        loop = asyncio.get_running_loop()
+
+        def tick() -> None:
+            nonlocal timer
+            timer = loop.call_later(self.cycle_seconds, self.wakeup.set)  # if a look fails, the next cycle runs
+            now = _HOST.monotonic()
+            if times.step(now) is Step.LOOK:
+                self._risen = self.nodes.risen()
+                times.done(Step.LOOK, now)
+            timer.cancel()
+            if self._risen or (left := times.seconds_left(now)) <= 0:
+                self.wakeup.set()
+            else:
+                timer = loop.call_later(left, tick)
+
+        timer = loop.call_later(max(times.seconds_left(_HOST.monotonic()), 0), tick)
         try:
-            async with asyncio.timeout(real_seconds):
-                await self.wakeup.wait()
-        except TimeoutError:
-            return
+            await self.wakeup.wait()
+        finally:
+            timer.cancel()
+            self.wakeup.clear()

@@ -36,6 +36,7 @@ from koord_agent.domain.metrics.cpi import Counted
 from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.reporting.oom_kills import OOM_CONTROL
+from koord_agent.domain.strategies.load_rise import CpuTimes
 from koord_agent.shell.host.host import Capacity, CycleSource, Vanished, WriteFailed
 from koord_agent.simulator.devices import SimulatedDevices
 from koord_agent.simulator.load import CYCLES_PER_SECOND, parse_profile
@@ -232,10 +233,10 @@ class SimulatedHost:
         return None
 
     def cpu_counters(self, directory: str) -> CgroupCounters | None:
-        if directory:
-            return self.cgroup_counters(directory)
-        now = self._fleet.snapshot()
-        return CgroupCounters(at_ns=now.at_ns, cpu_usage_ns=now.node_busy_ns[self._index], memory=None)
+        return self.cgroup_counters(directory)
+
+    def cpu_times(self) -> CpuTimes | None:
+        return None
 
     def numa_memory(self) -> Mapping[int, int]:
         return {}

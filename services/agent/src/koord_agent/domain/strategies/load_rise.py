@@ -6,8 +6,7 @@ are two files. If the load rose, the usage since the last decision is measured a
 (`koord_agent.shell.node.node_agent`).
 """
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 LEAST_RISE_PERCENT: Final = 5
 """Percent of the node by which the load must rise. A cycle answers what is less."""
@@ -16,8 +15,7 @@ REST_PERCENT: Final = 1
 LEAST_RISE_CORES: Final = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class CpuTimes:
+class CpuTimes(NamedTuple):
     """CPU time since some moment in the past, in nanoseconds."""
 
     at_ns: int

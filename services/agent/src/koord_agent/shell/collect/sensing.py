@@ -21,7 +21,6 @@ from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.strategies.be_cpuset import CpuOwners
 from koord_agent.domain.strategies.cpu_suppress import BeCgroup, HostAppCpu, NodeView, PodCpu
-from koord_agent.domain.strategies.load_rise import CpuTimes
 from koord_agent.shell.host.host import Host
 
 CFS_PERIOD_US = 100_000
@@ -156,15 +155,6 @@ def read_cpu_counters(host: Host, places: PodPlaces, host_applications: Iterable
         pods={uid: host.cpu_counters(directory) for uid, directory, _ in places.each},
         host_applications=of_applications,
     )
-
-
-def read_cpu_times(host: Host) -> CpuTimes | None:
-    """None if the machine does not tell them."""
-    machine = host.cpu_counters("")
-    best_effort = host.cpu_counters(host.layout.qos_directory(KubeQos.BEST_EFFORT))
-    if machine is None or best_effort is None or machine.cpu_usage_ns is None or best_effort.cpu_usage_ns is None:
-        return None
-    return CpuTimes(machine.at_ns, machine.cpu_usage_ns, best_effort.cpu_usage_ns)
 
 
 def _numa(host: Host, places: PodPlaces, cpu_to_numa: Mapping[int, int]) -> NumaReading:

@@ -75,8 +75,11 @@ class CgroupExecutor:
         *,
         trees: Sequence[str],
         observe: ObserveWrite = lambda _resource, _written, _seconds: None,
+        read: Callable[[CgroupFile], str | None] | None = None,
     ) -> None:
+        """`read` returns what a file has before the first write of a cycle; None: it is read from the host."""
         self._host = host
+        self._read = read or host.read
         self._observe = observe
         self._trees = tuple(trees)
 
@@ -111,7 +114,7 @@ class CgroupExecutor:
                 limits.add(CgroupFile(directory, BURST if resource == QUOTA else QUOTA))
         found: dict[CgroupFile, str] = {}
         for file in limits - planned:
-            text = self._host.read(file)
+            text = self._read(file)
             try:
                 value = None if text is None else from_file_text(file.resource, text, self._host.cgroup_version)
             except (InvalidInput, Unsupported):
@@ -129,7 +132,7 @@ class CgroupExecutor:
         allowed = [[update for update in level if self._is_allowed(update, idle, outcomes)] for level in levels]
         if not any(allowed):
             return tuple(outcomes.values())
-        current = {update.file: self._host.read(update.file) for level in allowed for update in level}
+        current = {update.file: self._read(update.file) for level in allowed for update in level}
         plan = plan_writes(allowed, current, version=self._host.cgroup_version)
         for update, why in plan.skipped:
             result = Result.IGNORED if why in (Why.MISSING, Why.UNPARSABLE) else Result.UNCHANGED
@@ -166,7 +169,7 @@ class CgroupExecutor:
             return False
         if update.file.resource == SHARES:
             directory = update.file.directory
-            if (idle.get(directory) or self._host.read(CgroupFile(directory, IDLE)) or "").strip() == "1":
+            if (idle.get(directory) or self._read(CgroupFile(directory, IDLE)) or "").strip() == "1":
                 outcomes[update.file] = _outcome(update, Result.IGNORED, detail="an idle cgroup has no shares")
                 return False
         return True

@@ -23,6 +23,7 @@ from koord_agent.domain.kernel.cpu_weight import WeightLine
 from koord_agent.domain.kernel.features import Features
 from koord_agent.domain.metrics.cpi import Counted
 from koord_agent.domain.plans.plan import CgroupFile
+from koord_agent.domain.strategies.load_rise import CpuTimes
 from koord_agent.shell.host.probe import HostRoots
 
 
@@ -94,7 +95,11 @@ class Host(Protocol):
         ...
 
     def cpu_counters(self, directory: str) -> CgroupCounters | None:
-        """Only the CPU time of one cgroup, "" for the machine; None if it is unreadable."""
+        """Only the CPU time of one cgroup; None if it is unreadable."""
+        ...
+
+    def cpu_times(self) -> CpuTimes | None:
+        """Of the machine and of the best-effort class. None if one is unreadable, or on a simulated machine."""
         ...
 
     def numa_memory(self) -> Mapping[int, int]:

@@ -22,6 +22,7 @@ from koord_agent.domain.kernel.counters import (
     parse_throttling,
 )
 from koord_agent.domain.kernel.numa_usage import parse_numa_stat
+from koord_agent.domain.strategies.load_rise import CpuTimes
 from koord_agent.shell.host.kernel_files import read_kernel_file
 
 K = TypeVar("K")
@@ -39,6 +40,8 @@ MOST_REUSES: Final = 5
 """Cycles after which a file is read again, whatever others show: a kernel or a mount may be another one than known."""
 UNREAD_SECONDS: Final = 60
 _PART_OF_LIMIT: Final = 4
+_TIME_BYTES: Final = 48
+_USAGE_V2: Final = b"usage_usec "
 
 
 class KeptFile(Generic[V]):
@@ -243,6 +246,57 @@ def _cpu_of_v2(text: str) -> _Cpu:
     with suppress(MalformedCounter):
         return usage, parse_throttling(text, 2)
     return usage, None
+
+
+class CpuClocks:
+    """CPU times of the machine and of a cgroup, which are read several times a second, and so with few steps.
+
+    Args:
+        machine: Path of cpuacct.usage (cgroup v1) or cpu.stat (v2) of the machine.
+        cgroup: The same of the cgroup.
+    """
+
+    __slots__ = ("_descriptors", "_may_keep", "_monotonic_ns", "_paths")
+
+    def __init__(self, machine: str, cgroup: str, monotonic_ns: Callable[[], int]) -> None:
+        self._paths = machine, cgroup
+        self._monotonic_ns = monotonic_ns
+        self._descriptors: tuple[int, int] | None = None
+        self._may_keep = False
+
+    def read(self) -> CpuTimes | None:
+        """None if a file is unreadable or malformed."""
+        try:
+            opened = self._descriptors or self._open()
+            machine, cgroup = os.pread(opened[0], _TIME_BYTES, 0), os.pread(opened[1], _TIME_BYTES, 0)
+            times = CpuTimes(self._monotonic_ns(), _time_ns(machine), _time_ns(cgroup))
+        except (OSError, ValueError):  # the cgroup was removed
+            times = None
+        if times is None or not self._may_keep:
+            self.close()
+        return times
+
+    def close(self) -> None:
+        for descriptor in self._descriptors or ():
+            os.close(descriptor)
+        self._descriptors = None
+
+    def _open(self) -> tuple[int, int]:
+        machine = os.open(self._paths[0], os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._descriptors = machine, os.open(self._paths[1], os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            os.close(machine)
+            raise
+        self._may_keep = all(map(_may_stay_open, self._descriptors))
+        return self._descriptors
+
+
+def _time_ns(data: bytes) -> int:
+    """Raises ValueError: The text has another form, also if it has more than a number on cgroup v1."""
+    if data.startswith(_USAGE_V2):
+        return int(data[len(_USAGE_V2) : data.index(b"\n")]) * 1000
+    return int(data)
 
 
 class Kept(Protocol):

@@ -15,6 +15,7 @@ from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 from threading import Lock
 from typing import Final, NamedTuple
 
+from koordcore.protocol.qos import KubeQos
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.topology import CpuPlace
 
@@ -47,8 +48,9 @@ from koord_agent.domain.kernel.features import Features
 from koord_agent.domain.kernel.numa_usage import cold_page_bytes
 from koord_agent.domain.kernel.resctrl_files import GROUPS, MONITOR_FILES, MONITOR_PREFIX, parse_monitoring
 from koord_agent.domain.plans.plan import CgroupFile
+from koord_agent.domain.strategies.load_rise import CpuTimes
 from koord_agent.shell.host.host import Capacity, CycleSource, TooManyOpenFiles, Vanished, WriteFailed
-from koord_agent.shell.host.kept_files import CounterFiles, KeptByKey, KeptFile
+from koord_agent.shell.host.kept_files import CounterFiles, CpuClocks, KeptByKey, KeptFile
 from koord_agent.shell.host.kernel_files import read_kernel_file
 from koord_agent.shell.host.linux_features import find_features
 from koord_agent.shell.host.numa import NumaReader, read_cpus
@@ -60,6 +62,8 @@ PRESSURE_HIERARCHIES: Final = {"cpu": "cpu", "mem": "memory", "io": "blkio"}
 """Resource -> hierarchy of its PSI file on v1 kernels that do not have all files in cpuacct, such as TencentOS."""
 KIDLED_SETTINGS: Final = {"scan_period_in_seconds": "5", "use_hierarchy": "1"}
 _CPU_LIST: Final = "cpuset.cpus"
+_ANY_PERIOD: Final = ("-1", "0")
+"""Quotas and burst buffers that mean the same in a period of any length."""
 
 
 def disk_counters(proc: Path, devices_file: str) -> Mapping[str, DiskCounters] | None:
@@ -165,6 +169,12 @@ class LinuxHost:
         self._stat, self._meminfo = str(self._roots.proc / "stat"), str(self._roots.proc / "meminfo")
         self._counters = KeptByKey(self._counter_files, monotonic_ns)
         self._cpu_lists = KeptByKey(self._cpu_list, monotonic_ns)
+        best_effort = self._layout.qos_directory(KubeQos.BEST_EFFORT)
+        self._clocks = CpuClocks(
+            self._path(CgroupFile("", "cpuacct.usage"), reading=True),
+            self._path(CgroupFile(best_effort, "cpuacct.usage"), reading=True),
+            monotonic_ns,
+        )
         self._trees: dict[str, _Tree] = {}
         self._reading = Lock()
         self._counting: list[CycleCounters] = []
@@ -223,6 +233,9 @@ class LinuxHost:
     def cpu_counters(self, directory: str) -> kernel_counters.CgroupCounters | None:
         used_ns = self._counters.get(directory).cpu_time_ns()
         return None if used_ns is None else kernel_counters.CgroupCounters(self._monotonic_ns(), used_ns, None)
+
+    def cpu_times(self) -> CpuTimes | None:
+        return self._clocks.read()
 
     def numa_memory(self) -> Mapping[int, int]:
         return self._numa.memory_used()
@@ -372,6 +385,8 @@ class LinuxHost:
             return None
         if text is None or file.resource not in PER_PERIOD or " " in text.strip():
             return text
+        if text.strip() in _ANY_PERIOD:
+            return with_period(text, CFS_PERIOD_US)
         return with_period(text, self._period_us(file))
 
     def _period_us(self, file: CgroupFile) -> int:

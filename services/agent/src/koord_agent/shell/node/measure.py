@@ -32,7 +32,6 @@ from koord_agent.domain.reporting.report import ReportedHostApplication, node_re
 from koord_agent.domain.strategies.be_cpuset import CpuOwners
 from koord_agent.domain.strategies.contention.contentions import interference_settings
 from koord_agent.domain.strategies.cpu_suppress import NodeView
-from koord_agent.domain.strategies.load_rise import CpuTimes
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.collect.collectors import Collectors
 from koord_agent.shell.collect.devices import DeviceReporter, owners_of
@@ -43,7 +42,6 @@ from koord_agent.shell.collect.sensing import (
     node_signals,
     read_best_effort,
     read_cpu_counters,
-    read_cpu_times,
     suppress_view,
 )
 from koord_agent.shell.collect.topology import TopologyReporter
@@ -257,10 +255,6 @@ class NodeMeasuring:
         look = self._look(desired, known, kubelet, now_ms)
         problems.extend(self._keep(look, now_ms))
         return look, view
-
-    def cpu_times(self) -> CpuTimes | None:
-        """None if the machine does not tell them."""
-        return read_cpu_times(self._host)
 
     def measure_rise(self, desired: DesiredView, look: NodeLook, now_ms: int) -> NodeView | None:
         """Return the inputs of CPU suppression from the usage since the last decision. None before the first cycle.

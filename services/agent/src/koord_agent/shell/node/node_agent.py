@@ -169,14 +169,13 @@ class NodeAgent:
         self.watches_load = (
             is_suppressed and self.host.roots is not None and not every.is_off and every.every_ms <= every.cycle_ms
         )
-        self._rise.decided(self.measuring.cpu_times() if self.watches_load else None)
+        self._rise.decided(self.host.cpu_times() if self.watches_load else None)
 
     def load_rose(self) -> bool:
         """Look between two cycles whether the load beside best effort rose. It reads two files of the kernel."""
+        desired = self.desired
         return (
-            self.watches_load
-            and self.desired is not None
-            and self._rise.rose(self.measuring.cpu_times(), self.desired.capacity_milli)
+            self.watches_load and desired is not None and self._rise.rose(self.host.cpu_times(), desired.capacity_milli)
         )
 
     def answer_rise(self, now_ms: int) -> CycleResult:
@@ -198,7 +197,7 @@ class NodeAgent:
             return "no cycle yet"
         look = replace(look, now_ms=now_ms)
         view = self.measuring.measure_rise(desired, look, now_ms)
-        self._rise.decided(self.measuring.cpu_times())
+        self._rise.decided(self.host.cpu_times())
         done = None if view is None else self.qos.suppress(look, view, desired.policy, facts)
         if done is None:
             return "the load rose, limits stay"

@@ -68,18 +68,33 @@ IN_PLACE = (Result.WRITTEN, Result.UNCHANGED)
 class HostReadings:
     """Files come from `host`, settings outside of cgroups from `machine`.
 
+    From `begin` to `end`, each file is read once: strategies, arbiter and executor decide by the same text.
+
     Implements `domain.strategies.strategy.Readings`.
     """
 
     def __init__(self, host: Host, machine: MachineSettings | None) -> None:
         self.machine = machine  # Settings of a real machine. None on a simulated one.
         self._host = host
+        self._texts: dict[CgroupFile, str | None] | None = None
+
+    def begin(self) -> None:
+        self._texts = {}
+
+    def end(self) -> None:
+        """Before the next step reads what was written."""
+        self._texts = None
 
     def read(self, file: CgroupFile) -> str | None:
-        return self._host.read(file)
+        texts = self._texts
+        if texts is None:
+            return self._host.read(file)
+        if file not in texts:
+            texts[file] = self._host.read(file)
+        return texts[file]
 
     def quota_us(self, directory: str) -> int | None:
-        text = self._host.read(CgroupFile(directory, QUOTA))
+        text = self.read(CgroupFile(directory, QUOTA))
         if text is None:
             return None
         try:
@@ -92,7 +107,7 @@ class HostReadings:
         return self._host.tree(directory)
 
     def group_identity(self) -> BvtKernel:
-        has_file = self._host.read(CgroupFile(self._host.layout.root, BVT)) is not None
+        has_file = self.read(CgroupFile(self._host.layout.root, BVT)) is not None
         return (
             BvtKernel(has_file=has_file)
             if self.machine is None
@@ -195,7 +210,9 @@ class QosCycle:
             },
             rest_at_start=(cpu_evict.PLUGIN,),
         )
-        self._executor = CgroupExecutor(host, trees=writable_trees(host.layout), observe=protection.observe_write)
+        self._executor = CgroupExecutor(
+            host, trees=writable_trees(host.layout), observe=protection.observe_write, read=self._readings.read
+        )
         self._quota_file = CgroupFile(host.layout.qos_directory(KubeQos.BEST_EFFORT), QUOTA)
         self._record = QosRecord(
             host.layout, self._quota_file, protection.audit, repairs=HookRepairs() if host.roots is not None else None
@@ -234,6 +251,7 @@ class QosCycle:
         """
         problems: list[str] = []
         self._record.start_cycle(report_interval_ms)
+        self._readings.begin()
         look = self._extensions.with_policies(look)
 
         # 1. detect who is disturbed
@@ -252,6 +270,7 @@ class QosCycle:
         self.weights.look(look)
         arbitration = self._executor.arbitrate(proposed.plans, look.now_ms)
         outcomes = self._executor.write(arbitration)
+        self._readings.end()
         self.burst_values.take(look, proposed.plans, outcomes)
         self._written = {outcome.file: outcome.result in IN_PLACE for outcome in outcomes}
         self._failed = _first_failures(self._failed, outcomes)
@@ -293,6 +312,7 @@ class QosCycle:
         The other strategies keep their last plans, because a limit of the class is also one of its pods. The arguments
         are those of `run`.
         """
+        self._readings.end()
         effects = self._detection.contentions.effects(_settings(look, []))
         state = CycleState(
             readings=self._readings,
@@ -326,6 +346,7 @@ class QosCycle:
 
     def farewell(self, look: NodeLook | None, now_ms: int) -> tuple[Event, ...]:
         """Lift the caps of pods that disturb others, because they need a running agent, and return the last facts."""
+        self._readings.end()
         if look is not None:
             look = replace(look, now_ms=now_ms)
             caps = AntagonistCapsStrategy(self._detection.cpi.caps)

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
+from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -13,11 +14,19 @@ FINISH_SECONDS: Final = 5.0
 
 
 async def finished_in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """`finished_in` any thread."""
+    return await finished_in(None, partial(call, *args, **kwargs))
+
+
+async def finished_in(threads: Executor | None, call: Callable[[], T]) -> T:
     """Run a function in a thread, wait until it has finished, and return its result.
 
     The task may be cancelled meanwhile, also several times. Then it waits for the end of the function, for at most
     `FINISH_SECONDS`, before it ends. Otherwise the steps that end the process would use the agent of a node at the same
     time as its last cycle. The result of the function is dropped then, and so is its error.
+
+    Args:
+        threads: None for those of the event loop.
 
     Raises:
         RuntimeError: The machine has no room for another thread. The function does not run, not even later.
@@ -28,12 +37,12 @@ async def finished_in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kw
     def run() -> None:
         if result.set_running_or_notify_cancel():
             try:
-                result.set_result(call(*args, **kwargs))
+                result.set_result(call())
             except BaseException as error:  # noqa: BLE001 - the caller gets it
                 result.set_exception(error)
 
     try:
-        loop.run_in_executor(None, run)
+        loop.run_in_executor(threads, run)
     except RuntimeError:
         # The executor has the function in its queue, for the next thread that it can start.
         if result.cancel():
