@@ -33,6 +33,8 @@ LONGEST_STRETCH_SECONDS: Final = 0.02
 """Time after which a cycle yields to other tasks: pushes, appends and probes."""
 GATHER_SECONDS: Final = 0.02
 """Time for which pushed pods are collected, so that they start together and share an append."""
+TIMER_SECONDS: Final = 0.001
+"""Resolution of the event loop's timers. What is due then would else be asked for several times."""
 GARBAGE_CYCLES: Final = 64
 _HOST: Final = SystemClock()
 
@@ -278,9 +280,9 @@ class Cycle:
             if self._risen or (left := times.seconds_left(now)) <= 0:
                 self.wakeup.set()
             else:
-                timer = loop.call_later(left, tick)
+                timer = loop.call_later(left + TIMER_SECONDS, tick)
 
-        timer = loop.call_later(max(times.seconds_left(_HOST.monotonic()), 0), tick)
+        timer = loop.call_later(max(times.seconds_left(_HOST.monotonic()), 0) + TIMER_SECONDS, tick)
         try:
             await self.wakeup.wait()
         finally:

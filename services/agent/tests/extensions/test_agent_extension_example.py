@@ -185,5 +185,6 @@ def test_the_limit_of_the_package_is_in_the_topology(tmp_path: Path, installed: 
     agent = Agent(tmp_path, installed)
     reporter = agent.agent.measuring.topology
     assert reporter is not None
+    assert reporter.amend is not None
     report = reporter.amend(NodeTopologyReported(policies=["None"], zones=[]))
     assert report.annotations == {"example.com/power-limit-watts": "250"}

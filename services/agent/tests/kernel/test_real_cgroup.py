@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from koord_agent.domain.kernel.counters import CgroupCounters, Throttling
 from koord_agent.domain.metrics.usage import cgroup_usage, throttled_ratio
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan, writable_trees
 from koord_agent.shell.host.executor import CgroupExecutor, Result
+from koord_agent.shell.host.kept_files import MOST_REUSES
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import cgroup_version
 from koordcore.protocol.qos import KubeQos
@@ -146,3 +148,36 @@ def test_a_quota_below_what_the_kernel_takes_fails_and_changes_nothing(busy: Lin
     assert outcome.result is Result.FAILED
     assert "Invalid argument" in outcome.detail
     assert (busy.read(file) or "").split()[0] in ("-1", "max")
+
+
+def test_what_is_not_read_again_has_not_changed(busy: LinuxHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[int] = []
+    read = os.pread
+
+    def counted(descriptor: int, size: int, offset: int) -> bytes:
+        reads.append(descriptor)
+        return read(descriptor, size, offset)
+
+    def cycle() -> tuple[CgroupCounters | None, int]:
+        busy.cgroup_counters(BE)
+        before = len(reads)
+        return busy.cgroup_counters(POD, BE), len(reads) - before
+
+    def all_read() -> CgroupCounters | None:
+        return LinuxHost(monotonic_ns=time.monotonic_ns, layout=LAYOUT).cgroup_counters(POD)
+
+    cycle()
+    process = int((hierarchies()[0] / POD / "cgroup.procs").read_text())
+    for _ in range(2):
+        os.kill(process, signal.SIGSTOP)
+        # whatever the process did last, the kernel may count it a little later
+        until_blocking(lambda: pod_counters(busy)[1:] == (all_read() or (0,))[1:])
+        monkeypatch.setattr(os, "pread", counted)
+        idle = [cycle() for _ in range(MOST_REUSES)]
+        monkeypatch.undo()
+        assert {counters and counters[1:] for counters, _ in idle} == {(all_read() or (0,))[1:]}
+        assert min(count for _, count in idle) == 0
+        assert max(count for _, count in idle) > 0, "it is read now and then, whatever the directory above says"
+        os.kill(process, signal.SIGCONT)
+        used = (idle[-1][0] or pod_counters(busy)).cpu_usage_ns or 0
+        until_blocking(lambda last=used: ((cycle()[0] or pod_counters(busy)).cpu_usage_ns or 0) > last)

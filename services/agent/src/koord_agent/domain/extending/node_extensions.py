@@ -213,6 +213,10 @@ class NodeExtensions:
                     found.setdefault(pod.uid, {})[name] = value
         return found
 
+    @property
+    def amends_topology(self) -> bool:
+        return bool(self._all.topology_hooks)
+
     def topology(self, report: NodeTopologyReported) -> NodeTopologyReported:
         """Add what the extensions' hooks return. A hook fails if it replaces something that the agent reports.
 

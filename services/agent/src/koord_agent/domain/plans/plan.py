@@ -8,6 +8,7 @@ import posixpath
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from typing import NamedTuple
 
 from koord_agent.domain.kernel.cfs_bandwidth import BURST, QUOTA
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout
@@ -49,8 +50,7 @@ MERGED_BY_DEFAULT = {
 }
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class CgroupFile:
+class CgroupFile(NamedTuple):
     """One kernel file, by its name on cgroup v1."""
 
     directory: str  # Directory, relative to the root of a hierarchy

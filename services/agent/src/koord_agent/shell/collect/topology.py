@@ -63,8 +63,8 @@ class TopologyReporter:
         self.pools: CpuPools | None = None
         # What the last reading could not report, one sentence each; empty if it reported everything.
         self.problems: tuple[str, ...] = ()
-        self.amend: Callable[[NodeTopologyReported], NodeTopologyReported] = lambda report: report
-        """Adds the additions of installed packages to a report."""
+        self.amend: Callable[[NodeTopologyReported], NodeTopologyReported] | None = None
+        """Adds the additions of installed packages to a report, which may differ each time. None: there are none."""
         self.cpu_looks, self.numa_looks = Looks(), Looks()
         self.l3_caches = read_l3_caches(host.roots.sys)
         self._host = host
@@ -78,6 +78,7 @@ class TopologyReporter:
         self._said = said
         self._sync_ms = sync_ms
         self._due_ms: int | None = None
+        self._made_of: object = None
         self._owned: Mapping[str, tuple[str, CpuSet]] = {}
 
     def report(self, desired: DesiredView, pods: Sequence[AgentPod], now_ms: int) -> NodeTopologyReported | None:
@@ -116,7 +117,17 @@ class TopologyReporter:
             return None
         # a node that is listed and cannot be read for once keeps its amount
         self._memory = {node: last for node, of in found.items() if (last := of or self._memory.get(node)) is not None}
+        if self.amend is None and not self._is_new(desired):
+            return None
         return self._changed(self._report(desired, self.pools, self._memory))
+
+    def _is_new(self, desired: DesiredView) -> bool:
+        """Whether a report would be made from other inputs than the last one."""
+        of_desired = desired.labels, desired.capacity, desired.allocatable
+        of_machine = self._topology, self._memory, self._basic, self.l3_caches
+        made_of = of_desired, of_machine, self.pools, self.kubelet
+        is_new, self._made_of = made_of != self._made_of, made_of
+        return is_new
 
     def _pools(self, desired: DesiredView, pods: Sequence[AgentPod]) -> CpuPools:
         strict = EMPTY if self.kubelet is None else strict_cpus(self.kubelet, self._topology)
@@ -170,7 +181,7 @@ class TopologyReporter:
         )
 
     def _changed(self, report: NodeTopologyReported) -> NodeTopologyReported | None:
-        report = self.amend(report)
+        report = report if self.amend is None else self.amend(report)
         digest = report_digest(report)
         if digest == self._said:
             return None

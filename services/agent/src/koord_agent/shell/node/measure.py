@@ -168,7 +168,7 @@ class NodeMeasuring:
             topology=self._places,
             measured=extensions.measured,
         )
-        if self.topology is not None:
+        if self.topology is not None and extensions.amends_topology:
             self.topology.amend = extensions.topology
 
     @property

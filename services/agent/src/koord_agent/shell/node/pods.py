@@ -86,6 +86,8 @@ class NodePods:
         self._evicted: set[str] = set()
         self._taken_of: tuple[Mapping[str, AgentPod], Mapping[str, AgentPod]] | None = None
         self._refused: tuple[str, ...] = ()
+        self._is_settled = False
+        """Whether a call changes nothing while the pods are the same."""
 
     def end(self, uid: str) -> PodEnd:
         """With the `PodRunner` on a simulated host, otherwise by stopping the containers of the evicted pod."""
@@ -114,7 +116,10 @@ class NodePods:
         On a simulated host, a pod that did not run before waits in two cases: while the desired state misses facts of
         the node's ledger, because the pod may have left; and while its volume claims are unbound.
         """
+        taken = self._taken_of
         self._take(desired.pods, known.pods)
+        if self._is_settled and self._taken_of is taken:
+            return PodsRun((), self._refused)
         problems = list(self._refused)
         wanted = {uid: pod for uid, pod in self.all.items() if uid in desired.pods}
         gone = sorted((self.running | self._announced) - wanted.keys())
@@ -138,10 +143,13 @@ class NodePods:
             facts.append(PodsStopped(pods=ended))
         if to_announce:
             facts.append(PodsStarted(pods=to_announce))
+        # a simulated pod may wait for something else, such as a volume
+        self._is_settled = self._runner is None and self.running == wanted.keys()
         return PodsRun(tuple(facts), tuple(problems))
 
     def not_said(self, facts: Iterable[Event]) -> None:
         """The outbox refused these facts about starts and ends. They are published again."""
+        self._is_settled = False
         for fact in facts:
             if isinstance(fact, PodsStarted):
                 self._announced -= set(fact.pods)
