@@ -243,11 +243,10 @@ class NodeMonitor:
         An object in its first interval counts as 0 cores, so the usage of the system is overstated then (6.5, pitfall).
         If all objects are in their first interval, there is no sum.
         """
-        sum_bytes = sum_with_cache = readable = 0
-        usages: list[tuple[str, float]] = []
-        throttled: list[tuple[str, float]] = []
-        used_bytes: list[tuple[str, float]] = []
-        with_cache_bytes: list[tuple[str, float]] = []
+        readable = 0
+        of_cpu, of_throttling, of_memory = list[str](), list[str](), list[str]()
+        usages, throttled = list[float](), list[float]()
+        used_bytes, with_cache_bytes = list[int](), list[int]()
         held, last = self._previous.setdefault(kinds.cpu, {}), self._last[kinds.cpu]
         oldest_ms, cpus = now_ms - self._keep_ms, self._cpus
         for name, counters in readings.items():
@@ -260,27 +259,30 @@ class NodeMonitor:
                 previous = entry[1]
                 cores = cgroup_usage(previous, counters, cpus)
                 if cores is not None:
-                    usages.append((name, cores))
+                    of_cpu.append(name)
+                    usages.append(cores)
                     last[name] = (now_ms, cores)
                 before, now = previous.throttling, counters.throttling
                 if before is not None and now is not None:
                     ratio = 0.0 if before is now else throttled_ratio(before, now)
                     if ratio is not None:
-                        throttled.append((name, ratio))
+                        of_throttling.append(name)
+                        throttled.append(ratio)
             memory = counters.memory
             if memory is not None:
-                used_bytes.append((name, memory.used_bytes))
-                sum_bytes += memory.used_bytes
-                with_cache_bytes.append((name, memory.with_page_cache_bytes))
-                sum_with_cache += memory.with_page_cache_bytes
-        self.store.append_each(kinds.cpu, now_ms, usages)
+                of_memory.append(name)
+                used_bytes.append(memory.used_bytes)
+                with_cache_bytes.append(memory.with_page_cache_bytes)
+        append = self.store.append_each
+        append(kinds.cpu, now_ms, zip(of_cpu, usages, strict=True))
         if kinds.throttled is not None:
-            self.store.append_each(kinds.throttled, now_ms, throttled)
-        self.store.append_each(kinds.memory, now_ms, used_bytes)
+            append(kinds.throttled, now_ms, zip(of_throttling, throttled, strict=True))
+        append(kinds.memory, now_ms, zip(of_memory, used_bytes, strict=True))
         if self._with_page_cache:
-            self.store.append_each(kinds.with_page_cache, now_ms, with_cache_bytes)
-        sum_cores = sum((cores for _, cores in usages), 0.0)
-        return _Totals(sum_cores, sum_bytes, sum_with_cache) if usages or not readable else None
+            append(kinds.with_page_cache, now_ms, zip(of_memory, with_cache_bytes, strict=True))
+        if not usages and readable:
+            return None
+        return _Totals(sum(usages, 0.0), sum(used_bytes), sum(with_cache_bytes))
 
     def _observe_system(
         self, now_ms: int, pods: _Totals | None, apps: _Totals | None, *, apps_with_page_cache: bool
