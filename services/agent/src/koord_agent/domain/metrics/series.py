@@ -24,6 +24,8 @@ from koord_agent.domain.metrics.metric_kinds import CYCLES, INSTRUCTIONS, LABELS
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 OUT_OF_ORDER_MS = 60_000
+LOOK_EVERY = 8
+"""Samples of a series after which old ones are looked for. The look touches memory that nothing else does."""
 SAMPLE_BYTES = 16
 DEFAULT_RETENTION_MS = 12 * 3600 * 1000
 DEFAULT_MAX_BYTES = 100 * 1024 * 1024
@@ -124,14 +126,14 @@ class Series:
     both arrays at once. So a reader that has taken the arrays sees the samples of one moment.
     """
 
-    __slots__ = ("_arrays", "retention_ms")
+    __slots__ = ("arrays", "retention_ms")
 
     def __init__(self, retention_ms: int) -> None:
         self.retention_ms = retention_ms
-        self._arrays = array("q"), array("d")
+        self.arrays = array("q"), array("d")  # Times in milliseconds, and values
 
     def __len__(self) -> int:
-        return len(self._arrays[0])
+        return len(self.arrays[0])
 
     def append(self, at_ms: int, value: float) -> bool:
         """Add a sample. Return False if it is dropped: it is no number, or over a minute older than the newest one.
@@ -141,7 +143,7 @@ class Series:
         """
         if not isfinite(value):
             return False
-        times, values = self._arrays
+        times, values = self.arrays
         if times and at_ms < times[-1]:
             if times[-1] - at_ms > OUT_OF_ORDER_MS:
                 return False
@@ -149,33 +151,32 @@ class Series:
             times, values = times[:], values[:]
             times.insert(place, at_ms)
             values.insert(place, value)
-            self._arrays = times, values
+            self.arrays = times, values
         else:
             values.append(value)
             times.append(at_ms)
         count = len(times)
-        # the look at old samples touches memory that nothing else does, so not at each sample
-        if not count % 8 and times[count // 4] < (oldest_kept := times[-1] - self.retention_ms):
+        if not count % LOOK_EVERY and times[count // 4] < (oldest_kept := times[-1] - self.retention_ms):
             self.drop_before(oldest_kept)
         return True
 
     def drop_before(self, oldest_kept_ms: int) -> int:
         """Delete the samples that are older than a time, and return their number."""
-        cut = bisect_left(self._arrays[0], oldest_kept_ms)
+        cut = bisect_left(self.arrays[0], oldest_kept_ms)
         if cut:
             self._keep(cut, len(self))
         return cut
 
     def drop_after(self, newest_kept_ms: int) -> int:
         """Delete the samples that are newer than a time, and return their number."""
-        cut = bisect_right(self._arrays[0], newest_kept_ms)
+        cut = bisect_right(self.arrays[0], newest_kept_ms)
         released = len(self) - cut
         if released:
             self._keep(0, cut)
         return released
 
     def after(self, at_ms: int) -> Points:
-        times, values = self._arrays
+        times, values = self.arrays
         low, high = bisect_right(times, at_ms), len(times)
         return Points(times_ms=times[low:high], values=values[low:high])
 
@@ -187,14 +188,14 @@ class Series:
 
     def between(self, start_ms: int, end_ms: int) -> Points:
         """Both times are inclusive. Samples older than `end_ms` minus the retention are left out."""
-        times, values = self._arrays
+        times, values = self.arrays
         start_ms = max(start_ms, end_ms - self.retention_ms)
         low, high = bisect_left(times, start_ms), bisect_right(times, end_ms)
         return Points(times_ms=times[low:high], values=values[low:high])
 
     def last(self, start_ms: int, end_ms: int) -> float | None:
         """The newest value; both times are inclusive."""
-        times, values = self._arrays
+        times, values = self.arrays
         high = bisect_right(times, end_ms)
         if not high or times[high - 1] < start_ms:
             return None
@@ -202,12 +203,12 @@ class Series:
 
     @property
     def newest_ms(self) -> int | None:
-        times, _ = self._arrays
+        times, _ = self.arrays
         return times[-1] if times else None
 
     def _keep(self, begin: int, end: int) -> None:
-        times, values = self._arrays
-        self._arrays = times[begin:end], values[begin:end]
+        times, values = self.arrays
+        self.arrays = times[begin:end], values[begin:end]
 
 
 class SeriesStore:
@@ -269,6 +270,12 @@ class SeriesStore:
             series = held.get(of)
             if series is None:
                 self.append(kind, at_ms, value, of)
+                continue
+            times, stored = series.arrays
+            # as `Series.append`, without a call for each of hundreds of samples
+            if times and at_ms >= times[-1] and (len(times) + 1) % LOOK_EVERY and isfinite(value):
+                stored.append(value)
+                times.append(at_ms)
             else:
                 series.append(at_ms, value)
 
