@@ -170,6 +170,8 @@ def test_what_is_not_read_again_has_not_changed(busy: LinuxHost, monkeypatch: py
     process = int((hierarchies()[0] / POD / "cgroup.procs").read_text())
     for _ in range(2):
         os.kill(process, signal.SIGSTOP)
+        stat = Path(f"/proc/{process}/stat")
+        until_blocking(lambda file=stat: file.read_text().rpartition(")")[2].split()[0] == "T")
         # whatever the process did last, the kernel may count it a little later
         until_blocking(lambda: pod_counters(busy)[1:] == (all_read() or (0,))[1:])
         monkeypatch.setattr(os, "pread", counted)

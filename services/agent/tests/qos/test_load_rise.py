@@ -232,7 +232,7 @@ def test_cycles_keep_their_pace_and_looks_lie_between_them() -> None:
         times.done(step, now)
     cycles = [at for at, step in steps if step is Step.CYCLE]
     assert cycles == [0.0, 1.0, 2.0]
-    assert [at for at, step in steps if step is Step.LOOK and at < 1] == [0.25, 0.5, 0.75]
+    assert [at for at, step in steps if step is Step.LOOK and at < 1] == [0.2, 0.4, 0.6, 0.8]
     late = CycleTimes(1.0, due=0.0)
     late.done(Step.CYCLE, 7.0)
     assert late.due == 7.5

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
-LOOKS: Final = 4
+LOOKS: Final = 5
 """Parts into which looks divide the time between two cycles."""
 
 

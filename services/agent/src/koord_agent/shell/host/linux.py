@@ -10,10 +10,10 @@ import errno
 import os
 import posixpath
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
-from threading import Lock
-from typing import Final, NamedTuple
+from typing import Final
 
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.invalid import InvalidInput
@@ -49,8 +49,9 @@ from koord_agent.domain.kernel.numa_usage import cold_page_bytes
 from koord_agent.domain.kernel.resctrl_files import GROUPS, MONITOR_FILES, MONITOR_PREFIX, parse_monitoring
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.strategies.load_rise import CpuTimes
+from koord_agent.shell.host.cpu_lists import CpuLists
 from koord_agent.shell.host.host import Capacity, CycleSource, TooManyOpenFiles, Vanished, WriteFailed
-from koord_agent.shell.host.kept_files import CounterFiles, CpuClocks, KeptByKey, KeptFile
+from koord_agent.shell.host.kept_files import CounterFiles, CpuClocks, KeptByKey
 from koord_agent.shell.host.kernel_files import read_kernel_file
 from koord_agent.shell.host.linux_features import find_features
 from koord_agent.shell.host.numa import NumaReader, read_cpus
@@ -127,13 +128,6 @@ def read_resctrl_counters(root: Path) -> Mapping[str, Mapping[int, Mapping[str, 
     return found
 
 
-class _Tree(NamedTuple):
-    """A directory with two levels below it, and how many links the upper two levels have while nothing was added."""
-
-    directories: tuple[str, ...]
-    links: Mapping[str, int]
-
-
 class LinuxHost:
     """This machine behind the protocol `Host`.
 
@@ -168,15 +162,13 @@ class LinuxHost:
         self._numa = NumaReader(self._roots.sys)
         self._stat, self._meminfo = str(self._roots.proc / "stat"), str(self._roots.proc / "meminfo")
         self._counters = KeptByKey(self._counter_files, monotonic_ns)
-        self._cpu_lists = KeptByKey(self._cpu_list, monotonic_ns)
+        self._cpu_lists = CpuLists(self._cpu_list, partial(self._children, "cpu"), self._links, monotonic_ns)
         best_effort = self._layout.qos_directory(KubeQos.BEST_EFFORT)
         self._clocks = CpuClocks(
             self._path(CgroupFile("", "cpuacct.usage"), reading=True),
             self._path(CgroupFile(best_effort, "cpuacct.usage"), reading=True),
             monotonic_ns,
         )
-        self._trees: dict[str, _Tree] = {}
-        self._reading = Lock()
         self._counting: list[CycleCounters] = []
         self._weights = WeightLine.QUADRATIC
         self._topology = CpuReading((), ())
@@ -347,27 +339,7 @@ class LinuxHost:
         return (directory, *below, *lowest)
 
     def cpu_lists(self, directory: str) -> Mapping[str, str]:
-        with self._reading:  # extensions read in threads of their own
-            known = self._trees.get(directory)
-            if known is not None and all(self._links(one) == links for one, links in known.links.items()):
-                texts = self._texts(known.directories)
-                if len(texts) == len(known.directories):
-                    return texts
-            below = self._children("cpu", directory)
-            lowest = {f"{directory}/{name}": self._children("cpu", f"{directory}/{name}") for name in below}
-            # a directory has a link for itself, one for its name, and one for each directory in it
-            links = {directory: len(below) + 2, **{child: len(names) + 2 for child, names in lowest.items()}}
-            directories = (
-                directory,
-                *lowest,
-                *(f"{child}/{name}" for child, names in lowest.items() for name in names),
-            )
-            self._trees[directory] = _Tree(directories, links)
-            return self._texts(directories)
-
-    def _texts(self, directories: Iterable[str]) -> dict[str, str]:
-        texts = ((directory, self._cpu_lists.get(directory).read()) for directory in directories)
-        return {directory: text for directory, text in texts if text is not None}
+        return self._cpu_lists.below(directory)
 
     def _links(self, directory: str) -> int:
         try:
@@ -376,9 +348,8 @@ class LinuxHost:
             return 0
 
     def read(self, file: CgroupFile) -> str | None:
-        if file.resource == _CPU_LIST:  # read in each cycle for best effort
-            with self._reading:  # extensions read in threads of their own
-                return self._cpu_lists.get(file.directory).read()
+        if file.resource == _CPU_LIST:
+            return self._cpu_lists.read(file.directory)
         try:
             text = read_kernel_file(self._path(file, reading=True))
         except Unsupported:
@@ -420,8 +391,8 @@ class LinuxHost:
     def _counter_files(self, directory: str) -> CounterFiles:
         return CounterFiles(lambda name: self._path(CgroupFile(directory, name), reading=True), self._version)
 
-    def _cpu_list(self, directory: str) -> KeptFile[str]:
-        return KeptFile(self._path(CgroupFile(directory, _CPU_LIST), reading=True), str)
+    def _cpu_list(self, directory: str) -> str:
+        return self._path(CgroupFile(directory, _CPU_LIST), reading=True)
 
     def _hierarchy(self, name: str, directory: str) -> str:
         root = str(self._roots.cgroup)

@@ -18,17 +18,16 @@ from koordcore.values.invalid import InvalidInput
 from koord_agent.domain.extending.extension_points import Surroundings
 from koord_agent.domain.extending.node_extensions import NodeExtensions
 from koord_agent.domain.kernel.cgroup_layout import kubepods_directory
-from koord_agent.domain.metrics.gpu_usage import GpuReading, ReadGpus, gpu_samples
-from koord_agent.domain.metrics.monitor import HostReading, Latest, NodeMonitor, latest_between
+from koord_agent.domain.metrics.gpu_usage import ReadGpus, gpu_samples
+from koord_agent.domain.metrics.monitor import Latest, NodeMonitor
 from koord_agent.domain.metrics.series import Metrics, Sample
 from koord_agent.domain.node.cpu_pools import CpuPools
 from koord_agent.domain.node.desired import DesiredView
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.plans.plan import CgroupFile
-from koord_agent.domain.prediction.reclaimable import Prediction, ProdPrediction
+from koord_agent.domain.prediction.reclaimable import ProdPrediction
 from koord_agent.domain.reporting.oom_kills import OOM_CONTROL, OomKills, oom_kill_count
-from koord_agent.domain.reporting.report import ReportedHostApplication, node_report, usage_reported
 from koord_agent.domain.strategies.be_cpuset import CpuOwners
 from koord_agent.domain.strategies.contention.contentions import interference_settings
 from koord_agent.domain.strategies.cpu_suppress import NodeView
@@ -39,14 +38,14 @@ from koord_agent.shell.collect.sensing import (
     BestEffortTree,
     container_directories,
     cpu_owners,
-    node_signals,
     read_best_effort,
-    read_cpu_counters,
     suppress_view,
 )
 from koord_agent.shell.collect.topology import TopologyReporter
 from koord_agent.shell.host.host import Host
+from koord_agent.shell.node.newest_usage import NewestUsage
 from koord_agent.shell.node.predicting import Predicting
+from koord_agent.shell.node.usage_report import report_of
 from koord_agent.shell.store.series_archive import SeriesArchive
 
 OBJECT_MARGIN_MS = 60_000
@@ -55,48 +54,6 @@ OBJECT_MARGIN_MS = 60_000
 
 OOM_INTERVAL_MS = 10_000
 """Time between two looks at kills for lack of memory, so that a node reads few more files each second."""
-
-
-def report_of(
-    host: Host,
-    metrics: Metrics,
-    desired: DesiredView,
-    pods: Mapping[str, AgentPod],
-    extended: NodeExtensions,
-    *,
-    prediction: Prediction | None,
-    be_quota_us: int,
-    cold_memory_running: bool,
-    gpus: Sequence[GpuReading],
-    rfc3339_of: Callable[[int], str],
-    oom_kills: Mapping[str, Mapping[str, str]] | None = None,
-) -> NodeUsageReported:
-    """Make the usage report for the time of these metrics.
-
-    `be_quota_us` is microseconds per 100 ms; -1 = unlimited. `rfc3339_of` takes milliseconds.
-    """
-    report = node_report(
-        metrics.store,
-        now_ms=metrics.now_ms,
-        policy=desired.collect,
-        pods=[pod.reported for pod in pods.values()],
-        host_applications=[
-            ReportedHostApplication(name=app.name, priority=app.priority, qos=app.qos)
-            for app in desired.host_applications
-        ],
-        cold_memory_running=cold_memory_running,
-        gpus=gpus,
-    )
-    window_ms = report.policy.report_interval_seconds * 1000
-    return usage_reported(
-        report,
-        updated_at=rfc3339_of(metrics.now_ms),
-        be_quota_us=be_quota_us,
-        prediction=prediction,
-        signals=node_signals(host, metrics, pods.values(), window_ms),
-        pod_extensions=extended.pod_metrics([pods[metric.pod.uid] for metric in report.pods], metrics),
-        oom_kills=oom_kills,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,10 +109,6 @@ class NodeMeasuring:
         self._extensions = extensions
         self._interval_ms = interval_ms
         self._places = host.cpu_topology()
-        self._decided: HostReading | None = None
-        """Reading on which the last decision of CPU suppression was based."""
-        self._early: HostReading | None = None
-        """The same, if the decision was made after the last cycle."""
         self._known: tuple[AgentPod, ...] = ()
         self._known_of: Mapping[str, AgentPod] | None = None
         self._owners: CpuOwners | None = None
@@ -168,6 +121,7 @@ class NodeMeasuring:
             topology=self._places,
             measured=extensions.measured,
         )
+        self._newest = NewestUsage(host, self._collectors)
         if self.topology is not None and extensions.amends_topology:
             self.topology.amend = extensions.topology
 
@@ -246,27 +200,17 @@ class NodeMeasuring:
         problems.extend(self._collectors.problems)
         self._monitor.add(self._extensions.collect(self._surroundings(desired, known, now_ms)))
         self._monitor.add(self._gpu_samples(known, now_ms))
-        reading = self._collectors.reading
-        if self._early is not None and reading is not None:
-            # what was before the rise of the load is past
-            latest = _newer(latest, latest_between(self._early, reading))
-        self._early, self._decided = None, reading
+        latest = self._newest.of_cycle(latest)
         view = self._suppress_view(desired, pods, latest, best_effort, now_ms, is_static=kubelet.is_static)
         look = self._look(desired, known, kubelet, now_ms)
         problems.extend(self._keep(look, now_ms))
         return look, view
 
     def measure_rise(self, desired: DesiredView, look: NodeLook, now_ms: int) -> NodeView | None:
-        """Return the inputs of CPU suppression from the usage since the last decision. None before the first cycle.
-
-        No sample is stored: averages stay those of the collectors' interval.
-        """
-        places, before = self._collectors.places, self._decided
-        pods = self._known_of
-        if places is None or before is None or pods is None:
+        """Return the inputs of CPU suppression from the usage since the last decision. None before the first cycle."""
+        latest, pods = self._newest.between_cycles(desired.host_applications), self._known_of
+        if latest is None or pods is None:
             return None
-        self._early = self._decided = read_cpu_counters(self._host, places, desired.host_applications)
-        latest = latest_between(before, self._decided)
         best_effort = read_best_effort(self._host)
         return self._suppress_view(desired, pods, latest, best_effort, now_ms, is_static=look.kubelet_static)
 
@@ -421,20 +365,6 @@ class NodeMeasuring:
             )
             self._owners_of = pods
         return self._owners
-
-
-def _newer(last: Latest, newest: Latest) -> Latest:
-    """Return the newest usages, and the last ones of what has no newer one."""
-
-    def each(old: Mapping[str, float | None], new: Mapping[str, float | None]) -> dict[str, float | None]:
-        return {name: used if (later := new.get(name)) is None else later for name, used in old.items()}
-
-    node = newest.node_cpu_cores
-    return Latest(
-        node_cpu_cores=last.node_cpu_cores if node is None else node,
-        pod_cpu_cores=each(last.pod_cpu_cores, newest.pod_cpu_cores),
-        host_app_cpu_cores=each(last.host_app_cpu_cores, newest.host_app_cpu_cores),
-    )
 
 
 def _looks_for_interference(slo: Mapping[str, Any] | None) -> bool:

@@ -197,8 +197,10 @@ class NodeAgent:
             return "no cycle yet"
         look = replace(look, now_ms=now_ms)
         view = self.measuring.measure_rise(desired, look, now_ms)
+        if view is None or view.node_cpu_used_cores is None:
+            return "the load rose, its usage is unknown"  # so the next look asks again
         self._rise.decided(self.host.cpu_times())
-        done = None if view is None else self.qos.suppress(look, view, desired.policy, facts)
+        done = self.qos.suppress(look, view, desired.policy, facts)
         if done is None:
             return "the load rose, limits stay"
         self.last_decision = done.decision
