@@ -1,8 +1,8 @@
 """Hints of several providers are merged as the specification's loop over all combinations does."""
 
-from itertools import product
+from itertools import combinations, product
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.framework.topology_hints import (
     Hint,
@@ -12,8 +12,10 @@ from koord_scheduler.domain.framework.topology_hints import (
     ZoneStatus,
     admitted,
     ids_of,
+    narrowest_union,
     zones_of,
 )
+from support.depth import examples
 
 ALL = zones_of(range(4))
 HINT = st.builds(Hint, st.one_of(st.none(), st.integers(1, ALL)), preferred=st.booleans(), score=st.integers(0, 5))
@@ -89,3 +91,40 @@ def test_a_refusal_names_the_resource_and_the_masks_that_it_prefers() -> None:
     found = admitted(TopologyPolicy.RESTRICTED, 0b11, [{"cpu": []}])
     assert found.reasons == ("Unsatisfied NUMA cpu",)
     assert found.unsatisfied == ("cpu",)
+
+
+# --- more combinations than can be compared ---------------------------------------------------------------------------
+
+EIGHT = zones_of(range(8))
+LISTS = st.lists(st.lists(st.integers(1, EIGHT), min_size=1, max_size=40), min_size=1, max_size=4)
+
+
+@given(LISTS)
+@settings(max_examples=examples(200))
+def test_the_narrowest_union_is_the_narrowest_set_that_contains_a_hint_of_each_list(lists: list[list[Zones]]) -> None:
+    by_width = [zones_of(ids) for size in range(1, 9) for ids in combinations(range(8), size)]
+    fitting = [zones for zones in by_width if all(any(mask & ~zones == 0 for mask in masks) for masks in lists)]
+    least = min(fitting, key=lambda zones: (zones.bit_count(), zones))
+    assert narrowest_union([[Hint(mask, preferred=False) for mask in masks] for masks in lists], EIGHT) == least
+
+
+def sets_of(ids: range) -> list[Hint]:
+    """A hint for each set of these zones; single zones are preferred."""
+    masks = [zones_of(chosen) for size in range(1, len(ids) + 1) for chosen in combinations(ids, size)]
+    return [Hint(mask, preferred=mask.bit_count() == 1) for mask in masks]
+
+
+def test_best_effort_joins_a_gpu_of_one_zone_with_cpus_of_another_out_of_264_million_combinations() -> None:
+    cpus = sets_of(range(7))
+    gpus = [Hint(hint.zones, preferred=hint.zones == 1 << 7) for hint in sets_of(range(8)) if (hint.zones or 0) >> 7]
+    found = admitted(TopologyPolicy.BEST_EFFORT, EIGHT, [{"cpu": cpus, "memory": cpus}, {"gpu": gpus, "rdma": gpus}])
+    assert (found.is_admitted, found.zones, found.preferred) == (True, zones_of((0, 7)), False)
+    without_gpu: list[Hints] = [{"cpu": cpus, "memory": cpus}, {"gpu": [], "rdma": gpus}]
+    assert admitted(TopologyPolicy.BEST_EFFORT, EIGHT, without_gpu).zones == EIGHT
+
+
+def test_the_narrowest_union_ignores_hints_outside_of_the_node_and_lists_that_accept_any_zones() -> None:
+    anywhere, outside = [Hint(None, preferred=True)], [Hint(1 << 9, preferred=True)]
+    assert narrowest_union([anywhere, [Hint(0b100, preferred=True)]], 0b1111) == 0b100
+    assert narrowest_union([anywhere], 0b1111) == 0b1111
+    assert narrowest_union([outside, [Hint(0b100, preferred=True)]], 0b1111) == 0b1111

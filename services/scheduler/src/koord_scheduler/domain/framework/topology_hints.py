@@ -10,7 +10,8 @@ Source: scheduler-fine-grained spec, 1.6, 1.7, 2.10; vectors scheduler/numa_hint
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import product
-from typing import NamedTuple, Protocol, TypeAlias
+from math import prod
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from koord_scheduler.domain.cluster.equivalence_classes import PodClass
 from koord_scheduler.domain.framework.plugin import Plugin
@@ -49,7 +50,7 @@ def ids_of(zones: Zones) -> list[int]:
 
 def is_narrower(one: Zones, other: Zones) -> bool:
     """Return whether `one` has fewer zones than `other`, or equally many and the smaller bit mask."""
-    return (one.bit_count(), one) < (other.bit_count(), other)
+    return _width(one) < _width(other)
 
 
 class Affinities:
@@ -116,6 +117,11 @@ class _Candidates(NamedTuple):
 
 _ANY = Hint(None, preferred=True)
 _NEVER = Hint(None, preferred=False)
+_MOST_COMBINATIONS: Final = 1_024
+"""Combinations of hints that BestEffort compares one by one, about 4 us each: 8 zones and four lists may have 4 billion
+of them (kubernetes#131738)."""
+_MOST_UNIONS: Final = 70
+"""Sets of zones that are kept while lists are joined: 8 zones have no more sets that do not contain each other."""
 
 
 def admitted(
@@ -144,9 +150,7 @@ def admitted(
     hints = [each.hints for each in kept]
     best = _best_of(_alike(hints), zones, exclusive)
     if not best.preferred and policy is TopologyPolicy.BEST_EFFORT:
-        best = _best_of(product(*hints), zones, exclusive)
-        if best.is_unsatisfied:
-            best = _Best(zones)
+        best = _best_unpreferred(hints, zones, exclusive, is_unsatisfied=bool(unsatisfied))
     if not best.preferred and policy is not TopologyPolicy.BEST_EFFORT:
         return Admission(is_admitted=False, zones=None, reasons=(_unaligned(lists),))
     found: Zones | None = best.zones
@@ -177,17 +181,82 @@ def _is_single(hint: Hint) -> bool:
     return hint.preferred and (hint.zones is None or hint.zones.bit_count() == 1)
 
 
-def _alike(lists: Sequence[Sequence[Hint]], chosen: Zones | None = None) -> Iterator[tuple[Hint, ...]]:
+def _alike(lists: Sequence[Sequence[Hint]]) -> Iterator[tuple[Hint, ...]]:
     """Yield the combinations of preferred hints that agree in their zones, in the order of all combinations. Only these
     can be preferred, and they are few: all combinations may be millions.
     """
-    if not lists:
+    return _agreeing([_by_zones([hint for hint in hints if hint.preferred]) for hints in lists], 0, None)
+
+
+class _ByZones(NamedTuple):
+    """The preferred hints of one list, in its order."""
+
+    every: Sequence[Hint]
+    anywhere: Sequence[Hint]  # Those that agree with all zones
+    of: Mapping[Zones, Sequence[Hint]]  # Set of zones that a hint names -> the hints that agree with it
+
+
+def _by_zones(hints: Sequence[Hint]) -> _ByZones:
+    masks = {hint.zones for hint in hints if hint.zones is not None}
+    if len(masks) == len(hints):
+        return _ByZones(hints, (), {hint.zones: (hint,) for hint in hints if hint.zones is not None})
+    of = {mask: [hint for hint in hints if hint.zones is None or hint.zones == mask] for mask in masks}
+    return _ByZones(hints, [hint for hint in hints if hint.zones is None], of)
+
+
+def _agreeing(lists: Sequence[_ByZones], index: int, chosen: Zones | None) -> Iterator[tuple[Hint, ...]]:
+    if index == len(lists):
         yield ()
         return
-    for hint in lists[0]:
-        if hint.preferred and (hint.zones is None or chosen is None or hint.zones == chosen):
-            for rest in _alike(lists[1:], chosen if hint.zones is None else hint.zones):
-                yield (hint, *rest)
+    each = lists[index]
+    for hint in each.every if chosen is None else each.of.get(chosen, each.anywhere):
+        for rest in _agreeing(lists, index + 1, chosen if hint.zones is None else hint.zones):
+            yield (hint, *rest)
+
+
+def _best_unpreferred(
+    lists: Sequence[Sequence[Hint]],
+    zones: Zones,
+    exclusive: Mapping[int, ZoneStatus] | None,
+    *,
+    is_unsatisfied: bool,
+) -> _Best:
+    """Return the zones of a pod under BestEffort for which no set of zones is preferred by all. `is_unsatisfied`:
+    whether no zones satisfy some resource.
+    """
+    if is_unsatisfied:
+        return _Best(zones)
+    if prod(len(hints) for hints in lists) <= _MOST_COMBINATIONS:
+        best = _best_of(product(*lists), zones, exclusive)
+        return _Best(zones) if best.is_unsatisfied else best
+    union = narrowest_union(lists, zones)
+    return _Best(union, score=sum(hint.score for hints in lists for hint in hints if hint.zones == union))
+
+
+def narrowest_union(lists: Iterable[Sequence[Hint]], zones: Zones) -> Zones:
+    """Return the narrowest set of zones that contains a hint of each list; all zones if there is none. With more than 8
+    zones the search is not exhaustive, so a narrower set may exist.
+    """
+    unions = [0]
+    for hints in lists:
+        masks = _narrowest({hint.zones or 0 for hint in hints if (hint.zones or 0) & ~zones == 0})
+        unions = _narrowest({union | mask for union in unions for mask in masks})
+    return (unions[0] if unions else 0) or zones
+
+
+def _narrowest(masks: Iterable[Zones]) -> list[Zones]:
+    """Return the sets that contain no other one, the narrowest first, and at most `_MOST_UNIONS` of them."""
+    kept: list[Zones] = []
+    for mask in sorted(masks, key=_width):
+        if len(kept) == _MOST_UNIONS:
+            break
+        if not any(narrower & mask == narrower for narrower in kept):
+            kept.append(mask)
+    return kept
+
+
+def _width(zones: Zones) -> tuple[int, Zones]:
+    return zones.bit_count(), zones
 
 
 def _best_of(
