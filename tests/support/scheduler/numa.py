@@ -1,5 +1,7 @@
 """Nodes with CPUs and NUMA zones, and pods that ask for them."""
 
+from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved
@@ -16,11 +18,14 @@ def node_topology(
     zones_per_socket: int = 2,
     cores_per_zone: int = 4,
     cpus_per_core: int = 2,
+    offline: Collection[int] = (),
     zone_resources: dict[str, str] | None = None,
     policies: tuple[str, ...] = (),
     annotations: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """A NodeResourceTopology as the agent reports it: ids of sockets, zones, cores and CPUs are consecutive."""
+    """A NodeResourceTopology as the agent reports it: ids of sockets, zones, cores and CPUs are consecutive. CPUs that
+    are `offline` are left out.
+    """
     per_zone = cores_per_zone * cpus_per_core
     detail = [
         {
@@ -30,8 +35,10 @@ def node_topology(
             "node": cpu // per_zone,
         }
         for cpu in range(sockets * zones_per_socket * per_zone)
+        if cpu not in offline
     ]
-    resources = {"cpu": str(per_zone), "memory": "16Gi", **(zone_resources or {})}
+    online = Counter(each["node"] for each in detail)
+    resources = {"memory": "16Gi", **(zone_resources or {})}
     return {
         "apiVersion": "topology.node.k8s.io/v1alpha1",
         "kind": "NodeResourceTopology",
@@ -46,7 +53,7 @@ def node_topology(
                 "type": "Node",
                 "resources": [
                     {"name": resource, "capacity": amount, "allocatable": amount, "available": amount}
-                    for resource, amount in resources.items()
+                    for resource, amount in {"cpu": str(online[zone]), **resources}.items()
                 ],
             }
             for zone in range(sockets * zones_per_socket)

@@ -22,7 +22,8 @@ def random_history(seed: int) -> tuple[SmallLog, Scheduler]:
             keys.NUMA_TOPOLOGY_POLICY: chance.choice(["", "", "Restricted", "SingleNUMANode", "BestEffort"]),
             keys.CPU_BIND_POLICY: chance.choice(["None", "None", "FullPCPUsOnly"]),
         }
-        add_numa_node(log, f"n{index}", labels=labels, cores_per_zone=chance.choice([2, 4]))
+        offline = chance.sample(range(8), chance.choice([0, 0, 0, 1, 2]))
+        add_numa_node(log, f"n{index}", labels=labels, cores_per_zone=chance.choice([2, 4]), offline=offline)
     scheduler, alive = Scheduler(log), list[str]()
     for step in range(40):
         if alive and chance.random() < 0.35:

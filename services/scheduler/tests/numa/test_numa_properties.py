@@ -17,7 +17,7 @@ from koord_scheduler.domain.plugins.numa import need
 from koord_scheduler.domain.plugins.numa import scores as scores_module
 from koord_scheduler.domain.plugins.numa.accumulator import BindPolicy, CpuRequest, CpuUse, ExclusivePolicy, take_cpus
 from koord_scheduler.domain.plugins.numa.binding import Binding
-from koord_scheduler.domain.plugins.numa.cpu_layout import mask_of
+from koord_scheduler.domain.plugins.numa.cpu_layout import CpuLayout, mask_of
 from koord_scheduler.domain.plugins.numa.hardware import cpu_layout
 from koord_scheduler.domain.plugins.numa.plugin import NodeNUMAResource
 from koord_scheduler.domain.plugins.numa.zones import NodeZones, Shortage, allocate, shortage
@@ -30,40 +30,46 @@ from support.depth import examples, seeds
 from support.scheduler.numa import lsr_pod, node_topology
 from support.scheduler.scheduling import node, pod, with_metadata
 
-LAYOUT = cpu_layout(
-    node_topology("n", sockets=2, zones_per_socket=2, cores_per_zone=3)["metadata"]["annotations"][keys.CPU_TOPOLOGY]
-)
-assert LAYOUT is not None
+
+def layout_without(*offline: int) -> CpuLayout:
+    described = node_topology("n", sockets=2, zones_per_socket=2, cores_per_zone=3, offline=offline)
+    found = cpu_layout(described["metadata"]["annotations"][keys.CPU_TOPOLOGY])
+    assert found is not None
+    return found
+
+
+LAYOUT = layout_without()
+UNEQUAL = layout_without(1, 8, 9, 15)
 CPUS = st.sets(st.integers(0, 23)).map(mask_of)
 BINDINGS = st.builds(
     Binding, st.integers(1, 12), st.sampled_from(BindPolicy), st.booleans(), st.sampled_from(ExclusivePolicy)
 )
 
 
-@given(CPUS, CPUS, CPUS, BINDINGS, st.booleans())
+@given(st.sampled_from([LAYOUT, UNEQUAL]), CPUS, CPUS, CPUS, BINDINGS, st.booleans())
 def test_the_accumulator_takes_as_many_as_asked_out_of_those_available(
-    available: int, preferred: int, exclusive: int, binding: Binding, most: bool
+    layout: CpuLayout, online: int, preferred: int, exclusive: int, binding: Binding, most: bool
 ) -> None:
-    assert LAYOUT is not None
+    available = online & layout.cpus
     request = CpuRequest(
         count=binding.count, bind_policy=binding.policy, exclusive_policy=binding.exclusive, most_allocated=most
     )
     use = CpuUse(exclusive={binding.exclusive: exclusive})
-    taken = take_cpus(LAYOUT, available, request, use, preferred)
+    taken = take_cpus(layout, available, request, use, preferred)
     assert (taken is None) == (available.bit_count() < binding.count)
     if taken is not None:
         assert taken & ~available == 0
         assert taken.bit_count() == binding.count
         assert (taken & preferred).bit_count() == min(binding.count, (available & preferred).bit_count())
-    full = LAYOUT.full_cores(available)
-    if binding.policy is BindPolicy.FULL_PCPUS and taken and not preferred and binding.count % 2 == 0:
-        assert (LAYOUT.full_cores(taken) == taken) == (full.bit_count() >= binding.count)
+    if binding.policy is BindPolicy.FULL_PCPUS and taken and not preferred and layout.can_fill(binding.count):
+        assert (layout.full_cores(taken) == taken) == layout.fills(available, binding.count)
 
 
 AMOUNTS = st.fixed_dictionaries({"cpu": st.integers(0, 9000), "memory": st.integers(0, 20)})
 
 
 @given(
+    st.sampled_from([LAYOUT, UNEQUAL]),
     st.dictionaries(st.integers(0, 3), AMOUNTS, min_size=1),
     st.dictionaries(st.integers(0, 3), AMOUNTS),
     CPUS,
@@ -75,18 +81,19 @@ AMOUNTS = st.fixed_dictionaries({"cpu": st.integers(0, 9000), "memory": st.integ
 )
 @settings(max_examples=examples(300))
 def test_a_shortage_by_counts_is_a_shortage_by_allocation(
+    layout: CpuLayout,
     allocatable: dict[int, dict[str, int]],
     allocated: dict[int, dict[str, int]],
-    free: int,
+    online: int,
     binding: Binding | None,
     milli: int,
     memory: int,
     ratio: float,
     zones: int,
 ) -> None:
-    assert LAYOUT is not None
-    bound = LAYOUT.cpus & ~free
-    state = NodeZones(layout=LAYOUT, allocatable=allocatable, allocated=allocated, bound=bound, free=free, ratio=ratio)
+    free = online & layout.cpus
+    bound = layout.cpus & ~free
+    state = NodeZones(layout=layout, allocatable=allocatable, allocated=allocated, bound=bound, free=free, ratio=ratio)
     requests = {"cpu": milli if binding is None else 1000 * binding.count, "memory": memory}
     found = allocate(state, requests, binding, zones)
     expected = shortage(state, requests, binding, zones)
@@ -135,6 +142,7 @@ class Rows:
         if chance.random() < 0.9:
             report: dict[str, Any] = node_topology(
                 name,
+                offline=() if chance.random() < 0.7 else chance.sample(range(12), 2),
                 zones_per_socket=chance.choice([1, 2, 3]),
                 cores_per_zone=chance.choice([2, 3]),
                 cpus_per_core=chance.choice([1, 2]),

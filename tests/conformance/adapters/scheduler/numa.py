@@ -1,6 +1,6 @@
 """Adapters for the CPU and NUMA kinds."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from conformance.registry import adapter
@@ -88,6 +88,10 @@ def _policy(text: str | None) -> BindPolicy:
     return BindPolicy.FULL_PCPUS if text == BindPolicy.FULL_PCPUS else BindPolicy.SPREAD_BY_PCPUS
 
 
+def _can_fill(cpus_per_core: int) -> Callable[[int], bool]:
+    return lambda count: count % cpus_per_core == 0
+
+
 @adapter("scheduler.cpu_bind_resolve", exact_text=("error",))
 def cpu_bind_resolve(case: Json) -> Json:
     """Resolve how a pod binds CPUs on a node."""
@@ -107,8 +111,7 @@ def cpu_bind_resolve(case: Json) -> Json:
     binding = binding_on(
         found,
         node_cpu_bind_policy(labels, kubelet),
-        cpus_per_core=node.get("cpus_per_core", 0),
-        has_layout=node.get("has_cpu_topology", True),
+        can_fill=_can_fill(node.get("cpus_per_core") or 1) if node.get("has_cpu_topology", True) else None,
     )
     if isinstance(binding, str):
         return {"error": binding, "stage": "Filter"}

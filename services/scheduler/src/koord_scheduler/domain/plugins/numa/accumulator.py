@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from koord_scheduler.domain.plugins.numa.core_sums import chosen_with
 from koord_scheduler.domain.plugins.numa.cpu_layout import Core, CpuLayout, CpuMask, Unit, cpus_in
 
 NOT_ENOUGH_CPUS = "not enough cpus available to satisfy request"
@@ -87,6 +88,10 @@ def take_cpus(
     return taken if not left else taken | _Accumulator(layout, available & ~preferred, request, use, left).run()
 
 
+def _size(cores: Iterable[Core]) -> int:
+    return sum(len(core.members) for core in cores)
+
+
 class _Accumulator:
     """One choice. `run` is called once, with enough CPUs available."""
 
@@ -104,7 +109,9 @@ class _Accumulator:
     def run(self) -> CpuMask:
         layout = self._layout
         is_full = self._policy is BindPolicy.FULL_PCPUS
-        if is_full or layout.cpus_per_core == 1:
+        if is_full and not layout.is_regular:
+            self._take_unequal_cores()
+        elif is_full or (layout.is_regular and layout.cpus_per_core == 1):
             self._take_whole_cores()
         if self._need and not is_full:
             self._take_spread()
@@ -141,15 +148,40 @@ class _Accumulator:
                     return
                 self._take_list(cpus[start : start + per_core])
 
+    def _take_unequal_cores(self) -> None:
+        """Take cores that have exactly as many CPUs as are needed, in the same order, though cores differ in size."""
+        layout = self._layout
+        for free in self._passes(pcpu=False, numa=True):
+            zones = [(zone, self._full_cores(zone, free)) for zone in layout.zones.values()]
+            sized = [
+                (self._sign * _size(cores), self._socket_free(zone, free), zone.id, cores) for zone, cores in zones
+            ]
+            if any(self._take_exactly(cores) for _, _, _, cores in sorted(sized)):
+                return
+        sockets = [(socket, self._full_cores(socket, self._free)) for socket in layout.sockets.values()]
+        by_socket = [
+            cores for _, _, cores in sorted((self._sign * _size(each), unit.id, each) for unit, each in sockets)
+        ]
+        if not any(self._take_exactly(cores) for cores in by_socket):
+            longest = sorted(by_socket, key=_size, reverse=True)
+            self._take_exactly([core for cores in longest for core in cores])
+
+    def _take_exactly(self, cores: Sequence[Core]) -> bool:
+        """Take cores that have as many CPUs as are needed, the first ones if possible; return False if none have."""
+        chosen = chosen_with([len(core.members) for core in cores], self._need)
+        for place in chosen or ():
+            self._take_list(cores[place].members)
+        return chosen is not None
+
     def _full_core_lists(self, units: Iterable[Unit], free: CpuMask) -> list[tuple[Unit, list[int]]]:
         """Return the CPUs of the full cores of each unit, in core order."""
-        lists: list[tuple[Unit, list[int]]] = []
-        for unit in units:
-            cores = [core for core in unit.cores if core.cpus & free == core.cpus]
-            if self._refs:
-                cores.sort(key=lambda core: (-len(core.members), self._refs_of(core, free), core.key))
-            lists.append((unit, [cpu for core in cores for cpu in core.members]))
-        return lists
+        return [(unit, [cpu for core in self._full_cores(unit, free) for cpu in core.members]) for unit in units]
+
+    def _full_cores(self, unit: Unit, free: CpuMask) -> list[Core]:
+        cores = [core for core in unit.cores if core.cpus & free == core.cpus]
+        if self._refs:
+            cores.sort(key=lambda core: (-len(core.members), self._refs_of(core, free), core.key))
+        return cores
 
     # --- B: spread over cores ----------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 Source: scheduler-fine-grained spec, 1.3; vectors scheduler/cpu_bind_resolve.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -89,11 +90,11 @@ def pod_binding(
 
 
 def binding_on(
-    pod: PodBinding, node_policy: NodeCpuBindPolicy, *, cpus_per_core: int, has_layout: bool
+    pod: PodBinding, node_policy: NodeCpuBindPolicy, *, can_fill: Callable[[int], bool] | None
 ) -> Binding | str | None:
     """Return how the pod binds CPUs on a node; a sentence if it cannot run there; None if it binds no CPUs.
-    `node_policy`: the CPU bind policy that the node demands of every pod; NONE: no policy. `cpus_per_core`: CPUs per
-    core of the node. `has_layout`: whether the node reports its CPUs.
+    `node_policy`: the CPU bind policy that the node demands of every pod; NONE: no policy. `can_fill`: whether
+    that many CPUs can be whole cores of the node; None if the node does not report its CPUs.
     Source: scheduler-fine-grained spec, 1.3 (7 to 10)
     """
     imposed = _OF_NODE.get(node_policy)
@@ -101,13 +102,13 @@ def binding_on(
         return None
     if pod.milli % 1000:
         return NOT_WHOLE
-    if not has_layout:
+    if can_fill is None:
         return NO_LAYOUT
     if imposed is not None and pod.required is not None and imposed is not pod.required:
         return CONFLICT
     required = imposed or pod.required
     count = pod.milli // 1000
-    if required is BindPolicy.FULL_PCPUS and cpus_per_core > 0 and count % cpus_per_core:
+    if required is BindPolicy.FULL_PCPUS and not can_fill(count):
         return NOT_WHOLE_CORES
     policy = required or pod.policy
     assert policy is not None, "a pod that binds has a policy"

@@ -14,7 +14,7 @@ from koordcore.protocol.resource_names import CPU, amount_text
 from koord_scheduler.domain.plugins.numa.accumulator import BindPolicy
 from koord_scheduler.domain.plugins.numa.binding import CONFLICT, NO_LAYOUT, NOT_WHOLE, NOT_WHOLE_CORES
 from koord_scheduler.domain.plugins.numa.books import NumaBooks
-from koord_scheduler.domain.plugins.numa.columns import WHOLE
+from koord_scheduler.domain.plugins.numa.columns import UNEQUAL_CORES, WHOLE
 from koord_scheduler.domain.plugins.numa.need import NO_ZONES, POLICY_MISMATCH, Need
 
 KIND_BITS: Final = 5
@@ -79,7 +79,7 @@ def reasons_of(code: int, amounts: Mapping[str, int], policy: BindPolicy | None,
     cpus = amounts.get(CPU, 0) // 1000
     match kind:
         case Kind.FULL_CORES:
-            return (f"needs {counted(whole_cores(cpus, per_core), 'whole core')}",)
+            return (f"needs {whole_cores_text(cpus, per_core)}",)
         case Kind.OPEN_CORES:
             return (f"needs {counted(cpus, 'core')} with a free CPU",)
         case Kind.FREE_CPUS:
@@ -92,9 +92,11 @@ def reasons_of(code: int, amounts: Mapping[str, int], policy: BindPolicy | None,
             return (_FIXED[kind],)
 
 
-def whole_cores(cpus: int, per_core: int) -> int:
-    """Return the number of cores that `cpus` CPUs fill, rounded up."""
-    return -(-cpus // max(1, per_core))
+def whole_cores_text(cpus: int, per_core: int) -> str:
+    """Return how many cores `cpus` CPUs fill, rounded up, or how many CPUs they are if cores differ."""
+    if per_core == UNEQUAL_CORES:
+        return f"{counted(cpus, 'CPU')} of whole cores"
+    return counted(-(-cpus // max(1, per_core)), "whole core")
 
 
 def counted(number: int, noun: str) -> str:
@@ -105,7 +107,7 @@ def counted(number: int, noun: str) -> str:
 def needed_text(resource: str, amount: int, policy: BindPolicy | None, per_core: int) -> str:
     """Return the need of a pod for a resource as text, for example "2 whole cores" or "1500m cpu"."""
     if resource == CPU and policy is BindPolicy.FULL_PCPUS and amount % 1000 == 0:
-        return counted(whole_cores(amount // 1000, per_core), "whole core")
+        return whole_cores_text(amount // 1000, per_core)
     return f"{amount_text(resource, amount)} {resource}"
 
 
@@ -131,7 +133,7 @@ def details_of(need: Need, code: int, books: NumaBooks, row: int) -> str:
     columns, kind = books.columns, kind_of(code)
     match kind:
         case Kind.FULL_CORES:
-            return f"has {counted(_whole_cores(books, WHOLE, row), 'whole core')}"
+            return f"has {_free_cores(books, WHOLE, row)}"
         case Kind.OPEN_CORES:
             return f"has {counted(columns.open.item(WHOLE, row), 'core')} with a free CPU"
         case Kind.FREE_CPUS:
@@ -157,12 +159,18 @@ def _of_zones(need: Need, kind: int, bits: int, books: NumaBooks, row: int) -> s
 
 def _left(need: Need, books: NumaBooks, row: int, zone: int, resource: str) -> str:
     if resource == CPU and need.binding.policy is BindPolicy.FULL_PCPUS:
-        return str(_whole_cores(books, zone + 1, row))
+        per_core, full = books.columns.per_core.item(row), books.columns.full.item(zone + 1, row)
+        return str(full // max(1, per_core)) if per_core != UNEQUAL_CORES else whole_cores_text(full, per_core)
     left = books.columns.available(resource).item(zone + 1, row)
     if resource == CPU and need.binding.policy is not None:
         return f"{counted(books.columns.open.item(zone + 1, row), 'core')} with a free CPU"
     return amount_text(resource, left)
 
 
-def _whole_cores(books: NumaBooks, entry: int, row: int) -> int:
-    return books.columns.full.item(entry, row) // max(1, books.columns.per_core.item(row))
+def _free_cores(books: NumaBooks, entry: int, row: int) -> str:
+    per_core, full = books.columns.per_core.item(row), books.columns.full.item(entry, row)
+    return (
+        whole_cores_text(full, per_core)
+        if per_core == UNEQUAL_CORES
+        else counted(full // max(1, per_core), "whole core")
+    )

@@ -19,6 +19,8 @@ WHOLE: Final = 0
 """Entry of the whole node in arrays over zones."""
 NOT_REPORTED: Final = -1
 """The zone does not report the resource."""
+UNEQUAL_CORES: Final = 255
+"""Instead of the CPUs per core of a node whose cores differ: counts of CPUs do not say which sums its cores have."""
 POLICIES: Final = tuple(TopologyPolicy)
 """Topology policies by the number that the column holds."""
 BIND_POLICIES: Final = ("None", "FullPCPUsOnly", "SpreadByPCPUs")
@@ -45,7 +47,8 @@ class NumaColumns:
         self.policy = np.zeros(capacity, np.int64)
         # int64 (N,)  CPU bind policy of the node: index into `BIND_POLICIES`.
         self.bind_policy = np.zeros(capacity, np.int64)
-        self.per_core = np.zeros(capacity, np.int64)  # int64 (N,)  CPUs per core; 0 if the CPUs of the node are unknown
+        # int64 (N,)  CPUs per core; 0 if the CPUs of the node are unknown, `UNEQUAL_CORES` if cores differ.
+        self.per_core = np.zeros(capacity, np.int64)
         # float64 (N,)  amplification ratio of the node's annotation; -1 if it is invalid.
         self.ratio = np.ones(capacity, np.float64)
         self.zone_ratio = np.ones(capacity, np.float64)  # float64 (N,)  amplification ratio of its zones
@@ -90,7 +93,8 @@ class NumaColumns:
             self._widen(max(hardware.zones) + 1)
         if hardware.layout is not None:
             self._widen(max(hardware.layout.zones) + 1)
-            self.per_core[row] = max(1, hardware.layout.cpus_per_core)
+            per_core = max(1, hardware.layout.cpus_per_core)
+            self.per_core[row] = per_core if hardware.layout.is_regular else UNEQUAL_CORES
         self.policy[row] = POLICIES.index(hardware.policy)
         self.bind_policy[row] = BIND_POLICIES.index(hardware.bind_policy)
         self.ratio[row], self.zone_ratio[row] = hardware.node_ratio, hardware.ratio

@@ -14,6 +14,8 @@ from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.topology import CpuPlace
 
+from koord_scheduler.domain.plugins.numa.core_sums import sums_of
+
 CpuMask: TypeAlias = int
 """A set of CPUs: bit i stands for CPU i."""
 
@@ -47,6 +49,7 @@ class CpuLayout:
     core_of: Mapping[int, Core] = field(init=False)  # CPU -> its core
     zones: Mapping[int, Unit] = field(init=False)  # NUMA node id -> its CPUs; ascending
     sockets: Mapping[int, Unit] = field(init=False)  # Socket id -> its CPUs; ascending
+    is_regular: bool = field(init=False)  # Whether all cores have as many CPUs
     # CPUs divided by cores, rounded down; likewise `cpus_per_zone` and `cpus_per_socket`.
     cpus_per_core: int = field(init=False)
     cpus_per_zone: int = field(init=False)
@@ -61,6 +64,7 @@ class CpuLayout:
         sockets = _units([(core.socket, core) for core in cores])
         count = len(self.places)
         derived = {
+            "is_regular": len({len(core.members) for core in cores}) <= 1,
             "cpus": mask_of(place.cpu for place in self.places),
             "cores": cores,
             "core_of": {cpu: core for core in cores for cpu in core.members},
@@ -82,6 +86,22 @@ class CpuLayout:
             if cpus & free == cpus:
                 found |= cpus
         return found
+
+    def can_fill(self, count: int) -> bool:
+        """Return whether a pod of `count` CPUs can have whole cores of the node as far as their sizes are concerned."""
+        if self.is_regular:
+            return count % max(1, self.cpus_per_core) == 0
+        return count > len(self.places) or self.fills(self.cpus, count)
+
+    def fills(self, free: CpuMask, count: int) -> bool:
+        """Return whether cores whose CPUs are all free have exactly `count` CPUs together."""
+        if self.is_regular:
+            return count % max(1, self.cpus_per_core) == 0 and self.full_cores(free).bit_count() >= count
+        return self.core_sums(free) >> count & 1 == 1
+
+    def core_sums(self, free: CpuMask) -> int:
+        """Return the sums of CPUs that cores have together whose CPUs are all free; bit n stands for n CPUs."""
+        return sums_of(len(core.members) for core in self.cores if core.cpus & free == core.cpus)
 
     def one_per_core(self, free: CpuMask) -> CpuMask:
         """Return the lowest free CPU of each core that has a free one."""

@@ -18,13 +18,14 @@ from koord_scheduler.domain.plugins.numa.accumulator import BindPolicy
 from koord_scheduler.domain.plugins.numa.binding import CONFLICT, NO_LAYOUT, NOT_WHOLE, NOT_WHOLE_CORES, Binding
 from koord_scheduler.domain.plugins.numa.books import NumaBooks
 from koord_scheduler.domain.plugins.numa.codes import MOST_BITS, Kind, code_of
-from koord_scheduler.domain.plugins.numa.columns import POLICIES, WHOLE
+from koord_scheduler.domain.plugins.numa.columns import POLICIES, UNEQUAL_CORES, WHOLE
 from koord_scheduler.domain.plugins.numa.hardware import INVALID_RATIO, NodeHardware
 from koord_scheduler.domain.plugins.numa.need import (
     NO_ZONES,
     POLICY_MISMATCH,
     Need,
     Terms,
+    fills_cores,
     single_zones,
     terms_on,
 )
@@ -91,6 +92,11 @@ class Judge:
         refuse(short & (policy <= _BEST_EFFORT), encoded | per_core << 5)
         if aligned.any():
             self._refuse_aligned(need, rows, codes, policy, binds, required, usable)
+        is_unequal = required & (kind == 1) & (per_core == UNEQUAL_CORES)
+        if is_unequal.any():
+            code = self.row_codes(need)
+            for place in row_list(np.flatnonzero(is_unequal)):
+                codes[place] = code(rows.item(place))
         return codes
 
     def _usable(self, rows: Rows, kind: IntArray, required: BoolArray) -> IntArray:
@@ -203,7 +209,7 @@ class Judge:
         is_loose = policy in (TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT)
         if binding is not None and is_loose:
             usable = columns.usable(binding.policy, is_required=binding.is_required)
-            if usable.item(WHOLE, row) < binding.count:
+            if usable.item(WHOLE, row) < binding.count or not fills_cores(self._books.book(row), binding):
                 return code_of(_kind_of(binding), columns.per_core.item(row))
         return 0 if policy is TopologyPolicy.NONE else self._aligned(need, row, hardware, terms)
 

@@ -31,12 +31,14 @@ from koord_scheduler.domain.framework.topology_hints import (
     admitted,
     zones_of,
 )
+from koord_scheduler.domain.plugins.numa.accumulator import BindPolicy
 from koord_scheduler.domain.plugins.numa.binding import Binding, PodBinding, ResourceSpec, binding_on, pod_binding
 from koord_scheduler.domain.plugins.numa.books import NumaBooks
 from koord_scheduler.domain.plugins.numa.columns import WHOLE
 from koord_scheduler.domain.plugins.numa.cpu_layout import mask_text, parsed_mask
 from koord_scheduler.domain.plugins.numa.hardware import NodeHardware
 from koord_scheduler.domain.plugins.numa.hinting import Strategy, zone_hints, zone_score
+from koord_scheduler.domain.plugins.numa.node_book import NodeBook
 from koord_scheduler.domain.plugins.numa.zones import Allocated, NodeZones, Shortage, allocate, not_as_required
 
 T = TypeVar("T")
@@ -198,8 +200,7 @@ def terms_on(need: Need, hardware: NodeHardware) -> Terms | str:
     if policy is not TopologyPolicy.NONE and not hardware.zones:
         return NO_ZONES
     layout = hardware.layout
-    per_core = 0 if layout is None else layout.cpus_per_core
-    binding = binding_on(need.binding, hardware.bind_policy, cpus_per_core=per_core, has_layout=layout is not None)
+    binding = binding_on(need.binding, hardware.bind_policy, can_fill=None if layout is None else layout.can_fill)
     return binding if isinstance(binding, str) else Terms(policy, binding)
 
 
@@ -274,12 +275,14 @@ def single_zones(need: Need, row: int, books: NumaBooks, binding: Binding | None
     ]
     usable = None if binding is None else columns.usable(binding.policy, is_required=binding.is_required)
     if binding is not None and usable is not None and not any(resource == CPU for resource, _, _ in reported):
-        if usable.item(WHOLE, row) < binding.count:
+        if usable.item(WHOLE, row) < binding.count or not fills_cores(books.book(row), binding):
             return []
         usable = None
     found: list[int] = []
     for zone in hardware.zones:
         if need.is_exclusive and columns.spanning.item(zone + 1, row):
+            continue
+        if usable is not None and binding is not None and not fills_cores(books.book(row), binding, zone):
             continue
         for resource, amount, left in reported:
             available = left.item(zone + 1, row)
@@ -292,6 +295,18 @@ def single_zones(need: Need, row: int, books: NumaBooks, binding: Binding | None
         else:
             found.append(zone)
     return found
+
+
+def fills_cores(book: NodeBook, binding: Binding, zone: int | None = None) -> bool:
+    """Return whether free cores of the node, or of one zone, have exactly the CPUs that the pod needs, if it must have
+    whole cores and those of the node differ. True otherwise: numbers of free CPUs decide.
+    """
+    layout = book.hardware.layout
+    if layout is None or layout.is_regular or not binding.is_required or binding.policy is not BindPolicy.FULL_PCPUS:
+        return True
+    if zone is None:
+        return layout.fills(book.free, binding.count)
+    return zone in layout.zones and layout.fills(book.free & layout.zones[zone].cpus, binding.count)
 
 
 def best_single_zone(

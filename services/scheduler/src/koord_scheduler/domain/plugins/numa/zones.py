@@ -21,6 +21,7 @@ from koord_scheduler.domain.plugins.numa.accumulator import (
     take_cpus,
 )
 from koord_scheduler.domain.plugins.numa.binding import Binding
+from koord_scheduler.domain.plugins.numa.core_sums import shares_of
 from koord_scheduler.domain.plugins.numa.cpu_layout import CpuLayout, CpuMask
 
 
@@ -175,8 +176,10 @@ def shortage(node: NodeZones, requests: Mapping[str, int], binding: Binding | No
     if candidates.bit_count() < binding.count:
         return Shortage((NOT_ENOUGH_CPUS,))
     shares = _cpu_shares(split)
+    needs_cores = binding.is_required and binding.policy is BindPolicy.FULL_PCPUS
     if not shares:
-        return None
+        is_filled = not needs_cores or node.layout.is_regular or node.layout.fills(candidates, binding.count)
+        return None if is_filled else Shortage((_not_as_required(binding),))
     units = node.layout.zones
     counts = [
         min((candidates & units[zone].cpus).bit_count() if zone in units else 0, share)
@@ -184,8 +187,7 @@ def shortage(node: NodeZones, requests: Mapping[str, int], binding: Binding | No
     ]
     if sum(counts) != binding.count:
         return Shortage((NOT_ENOUGH_CPUS,))
-    needs_cores = binding.is_required and binding.policy is BindPolicy.FULL_PCPUS
-    if needs_cores and any(count % node.layout.cpus_per_core for count in counts):
+    if needs_cores and node.layout.is_regular and any(count % node.layout.cpus_per_core for count in counts):
         return Shortage((_not_as_required(binding),))
     return None
 
@@ -200,6 +202,12 @@ def _split(
             continue
         bound = binding if resource == CPU else None
         left = sorted((node.available_to(zone, resource, binding), zone) for zone in ids_of(affinity))
+        if bound is not None and node.layout is not None and _is_unequal(node.layout, bound):
+            cores = _core_shares(node, node.layout, bound, left)
+            for zone, cpus in cores.items():
+                split.setdefault(zone, {})[resource] = 1000 * cpus
+            reasons += [] if cores else [f"Insufficient NUMA {resource}"]
+            continue
         remaining = amount
         for index, (available, zone) in enumerate(left):
             share = _part(remaining, len(left) - index, bound, node.layout)
@@ -212,6 +220,28 @@ def _split(
         if remaining > 0:
             reasons.append(f"Insufficient NUMA {resource}")
     return Shortage(tuple(reasons)) if reasons else dict(sorted(split.items()))
+
+
+def _is_unequal(layout: CpuLayout, binding: Binding) -> bool:
+    """Return whether the pod must have whole cores, and cores of the node have different numbers of CPUs."""
+    return not layout.is_regular and binding.is_required and binding.policy is BindPolicy.FULL_PCPUS
+
+
+def _core_shares(
+    node: NodeZones, layout: CpuLayout, binding: Binding, left: Iterable[tuple[int, int]]
+) -> dict[int, int]:
+    """Return zone -> CPUs that it gives in whole cores of unequal size; empty if the zones cannot give enough. `left`:
+    (available CPU, zone), in the order in which the zones give.
+    """
+    candidates, zones, sums = node.candidates(binding), list[int](), list[int]()
+    for available, zone in left:
+        if zone in layout.zones:
+            most = available if node.ratio <= 1 else _physical(node.available(zone, CPU), node.ratio)
+            zones.append(zone)
+            of_zone = layout.core_sums(candidates & layout.zones[zone].cpus)
+            sums.append(of_zone & (1 << most // 1000 + 1) - 1)
+    shares = shares_of(sums, binding.count)
+    return {} if shares is None else {zone: share for zone, share in zip(zones, shares, strict=True) if share}
 
 
 def _part(remaining: int, zones: int, binding: Binding | None, layout: CpuLayout | None) -> int:
@@ -257,8 +287,9 @@ def not_as_required(layout: CpuLayout, binding: Binding, cpus: CpuMask) -> str:
     """Return a sentence if these CPUs violate the bind policy that is required, otherwise ""."""
     if not binding.is_required:
         return ""
-    per_core = layout.cpus_per_core if binding.policy is BindPolicy.FULL_PCPUS else 1
-    return "" if layout.cores_touched(cpus) * per_core == binding.count else _not_as_required(binding)
+    if binding.policy is BindPolicy.FULL_PCPUS:
+        return "" if layout.full_cores(cpus) == cpus else _not_as_required(binding)
+    return "" if layout.cores_touched(cpus) == binding.count else _not_as_required(binding)
 
 
 def _cpu_shares(split: Mapping[int, Amounts]) -> dict[int, int]:
