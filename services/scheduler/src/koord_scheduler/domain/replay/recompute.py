@@ -26,6 +26,7 @@ from koordcore.values.allocation import NOTHING, Allocation
 from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.loop.cycle.attempt import Attempt, Found, WholeJob
 from koord_scheduler.domain.loop.folding.log import fold, fold_ahead, fold_report, skip
+from koord_scheduler.domain.loop.state.node_refusals import PLUGIN as NODE_REFUSALS
 from koord_scheduler.domain.loop.state.state import SchedulerState
 
 _DECIDED: Final = frozenset(
@@ -82,6 +83,8 @@ def recompute(
     basis = placed.basis
     if basis is None:
         return NotRecomputable("it was recorded without its basis")
+    if any(exclusion.plugin == NODE_REFUSALS for exclusion in placed.explanation.exclusions):
+        return NotRecomputable("nodes had refused the pod at Reserve, and refusals are not in the log")
     ev, obs = basis.based_on.ev, basis.based_on.obs
     doubt = _doubt(events, own, seq, basis)
     if doubt:

@@ -26,6 +26,7 @@ from koord_scheduler.domain.framework.post_filter import NoPreemption, Preemptio
 from koord_scheduler.domain.loop.cycle.diagnosis import diagnosis_of
 from koord_scheduler.domain.loop.preempt.preemption import preempt
 from koord_scheduler.domain.loop.state.cycle_view import CycleView, NodeOffers, seen
+from koord_scheduler.domain.loop.state.node_refusals import PLUGIN as NODE_REFUSALS
 from koord_scheduler.domain.loop.state.state import SchedulerState
 
 
@@ -228,6 +229,10 @@ class Attempt:
 
     def _restriction(self, found: list[tuple[str, Candidates]]) -> Restriction:
         nominated = self._state.nominator.wished(self._pod)
+        refusals = self._state.refusals
+        without = refusals.without(self._pod.uid, self._now) if len(refusals) else None
+        if without is not None:
+            found = [*found, (NODE_REFUSALS, without)]
         if not found and not nominated:
             return UNRESTRICTED
         rows: Rows | None = None

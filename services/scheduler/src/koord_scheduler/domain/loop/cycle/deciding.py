@@ -76,7 +76,11 @@ def decide_next(state: SchedulerState, now: float, turn: str = "") -> Placement 
     # 3. reserve and assume
     work = _assume(state, pod, queued, found, now)
     if isinstance(work, Rejection):
-        return _refused(state, pod, queued, found, work, now, basis_of(state, based_on, now))
+        is_left_out = state.refusals.refused(pod.uid, found.placed.node, now)
+        basis = basis_of(state, based_on, now)
+        return _refused(state, pod, queued, found, work, now, basis, retries=is_left_out)
+    if len(state.refusals):
+        state.refusals.forget(pod.uid)
     # 4. permit: go, wait with the node, or lose it
     match attempt.framework.permit(pod, work.node):
         case Allow(waiting=waiting, activate=activate, gang=gang):
@@ -98,10 +102,14 @@ def _refused(
     rejection: Rejection,
     now: float,
     basis: DecisionBasis | None,
+    *,
+    retries: bool = False,
 ) -> list[PodExplanation]:
-    """Queue a pod again whose node was refused by a plugin at Reserve or Permit, or by a rule of the node's ledger."""
+    """Queue a pod again whose node was refused by a plugin at Reserve or Permit, or by a rule of the node's ledger.
+    `retries`: whether it is attempted again without an event, because the node is left out from now on.
+    """
     if state.queue.get(pod.uid) is not None:
-        if rejection.plugin == NODE_LEDGER:
+        if retries or rejection.plugin == NODE_LEDGER:
             state.queue.retry_later(pod.uid, now)
         else:
             state.queue.unschedulable(pod.uid, now, _block(state, pod, rejection))

@@ -31,6 +31,7 @@ from koord_scheduler.domain.loop.commit.outbox import Batch
 from koord_scheduler.domain.loop.commit.work import NodeWork, Placement, Reallocation, node_draft, pod_draft
 from koord_scheduler.domain.loop.state.assumptions import Assumptions
 from koord_scheduler.domain.loop.state.known_state import KnownState, Settings
+from koord_scheduler.domain.loop.state.node_refusals import NodeRefusals
 
 MOST_REFOLDS: Final = 8
 """Consecutive refusals of one pod's decisions after which the pod waits for a back-off (event-bus spec, 4.3)."""
@@ -232,6 +233,7 @@ class SchedulerState(KnownState):
     def __init__(self, frameworks: Frameworks, settings: Settings | None = None) -> None:
         super().__init__(frameworks, settings)
         self.assumed = Assumptions(self)  # Decisions that the log has not confirmed, and the ledgers that count them
+        self.refusals = NodeRefusals(self, self.assumed.ledgers)  # Nodes that refused a pod at Reserve
         self.commits = Commits(self, self.assumed)  # Makes the events to append, and applies the log's answers
 
     def next_due(self) -> float | None:

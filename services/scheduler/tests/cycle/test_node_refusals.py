@@ -1,0 +1,96 @@
+"""A node that refuses a pod twice at Reserve is left out for this pod until it changes: others may have room."""
+
+from collections.abc import Sequence
+
+from koord_scheduler.domain.cluster.record import PodRecord
+from koord_scheduler.domain.framework.outcomes import Rejection
+from koord_scheduler.domain.replay.recompute import NotRecomputable, recompute
+from koordcore.events.explanations import PodUnschedulable
+from koordcore.events.pod import PodPlaced
+from koordcore.values.allocation import NOTHING, Allocation
+from support.scheduler.numa import node_topology, say_topology
+from support.scheduler.plugins import MadeUp, scheduler_with
+from support.scheduler.scheduling import Scheduler, SmallLog, node, pod
+
+HOT = "hot"
+
+
+class Thermostat(MadeUp):
+    """Refuses each pod `p` on nodes that are hot, which no filter knows."""
+
+    name = "Thermostat"
+
+    def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
+        if node.startswith(HOT) and pod.uid == "p":
+            return Rejection(plugin=self.name, message=f"node {node} is too hot")
+        return NOTHING
+
+    def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
+        return ()
+
+
+def scheduler_of(*nodes: str) -> tuple[SmallLog, Scheduler]:
+    """The first node has most room, so that it is tried first."""
+    log = SmallLog()
+    for number, name in enumerate(nodes):
+        log.add_node(node(name, cpu=str(64 >> number)))
+    log.add_pod(pod("p", {"cpu": "1"}))
+    return log, scheduler_with(log, Thermostat)
+
+
+def messages(scheduler: Scheduler) -> list[str]:
+    return [each.event.message for each in scheduler.explanations if isinstance(each.event, PodUnschedulable)]
+
+
+def test_after_two_refusals_the_pod_is_placed_on_another_node() -> None:
+    log, scheduler = scheduler_of("hot", "cool")
+    for minute in range(12):
+        scheduler.run(now=60.0 * minute)
+    assert scheduler.state.pods["p"].node == "cool"
+    assert messages(scheduler) == ["node hot is too hot"] * 2
+    assert len(scheduler.state.refusals) == 0, "a pod with a node needs no memory"
+    placed = next(stored.seq for stored in log.events if stored.type == PodPlaced.__name__)
+    again = scheduler_with(SmallLog(), Thermostat).state
+    found = recompute(again, log.events, (), placed)
+    assert isinstance(found, NotRecomputable)
+    assert "refused the pod at Reserve" in found.reason
+
+
+def test_a_pod_without_another_node_is_told_why_and_is_tried_again_once_the_node_has_changed() -> None:
+    log, scheduler = scheduler_of("hot")
+    for minute in range(12):
+        scheduler.run(now=60.0 * minute)
+    told = messages(scheduler)
+    assert told[:2] == ["node hot is too hot"] * 2
+    assert "they refused the pod twice at Reserve and have not changed since" in told[2]
+    assert "node hot is too hot" not in told[2:]
+    say_topology(log, node_topology("hot"))
+    for minute in range(12, 24):
+        scheduler.run(now=60.0 * minute)
+    assert messages(scheduler)[len(told) :].count("node hot is too hot") == 2
+
+
+def test_a_change_of_the_amounts_alone_does_not_bring_the_node_back() -> None:
+    log, scheduler = scheduler_of("hot", "cool")
+    for minute in range(12):
+        log.add_node(node("hot", cpu=str(64 + minute)))
+        scheduler.run(now=60.0 * minute)
+    assert scheduler.state.pods["p"].node == "cool"
+
+
+def test_after_half_an_hour_the_node_comes_into_question_again() -> None:
+    _, scheduler = scheduler_of("hot")
+    for minute in range(60):
+        scheduler.run(now=60.0 * minute)
+    assert messages(scheduler).count("node hot is too hot") == 3
+
+
+def test_the_memory_is_bounded_and_of_one_pod_only() -> None:
+    log, scheduler = scheduler_of("hot")
+    scheduler.run()
+    for number in range(2_000):
+        scheduler.state.refusals.refused(f"other-{number}", "hot", 0.0)
+    assert len(scheduler.state.refusals) == 1_000
+    log.add_pod(pod("q", {"cpu": "1"}))
+    scheduler.run(now=1.0)
+    assert scheduler.state.pods["q"].node == "hot"
