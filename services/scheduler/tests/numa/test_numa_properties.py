@@ -205,11 +205,7 @@ def test_a_filter_over_arrays_says_what_it_says_of_one_row_and_what_the_allocati
                 continue
             estimate = plugin.estimate(pod_class, row)
             reasons = plugin.reasons(pod_class, nodes, one_by_one[row]) if one_by_one[row] else ()
-            policy = rows.books.numa.book(row).hardware.policy.value or getattr(
-                getattr(wish, "policy", None), "value", ""
-            )
-            if estimate is None and not reasons:
-                assert policy == "BestEffort", "only BestEffort is decided at Reserve"
+            assert estimate is not None or reasons, "what the filter admits can be allocated"
             if estimate is not None and reasons:
                 assert reasons[0] in ("Insufficient amplified cpu", "node(s) invalid CPU amplification ratio")
             assert bool(reasons) == bool(one_by_one[row])

@@ -90,8 +90,9 @@ class Judge:
         short = binds & (usable[WHOLE] < count)
         encoded = np.where(required, np.where(kind == 1, Kind.FULL_CORES, Kind.OPEN_CORES), Kind.FREE_CPUS)
         refuse(short & (policy <= _BEST_EFFORT), encoded | per_core << 5)
-        if aligned.any():
-            self._refuse_aligned(need, rows, codes, policy, binds, required, usable)
+        # BestEffort allocates without zones what no zones can give: the counts of the whole node decide.
+        if (policy > _BEST_EFFORT).any():
+            self._refuse_aligned(need, rows, codes, policy, binds, usable)
         is_unequal = required & (kind == 1) & (per_core == UNEQUAL_CORES)
         if is_unequal.any():
             code = self.row_codes(need)
@@ -126,7 +127,6 @@ class Judge:
         codes: IntArray,
         policy: IntArray,
         binds: BoolArray,
-        required: BoolArray,
         usable: IntArray,
     ) -> None:
         """Refuse nodes by topology policy: by one zone, by all zones together, exactly."""
@@ -146,7 +146,7 @@ class Judge:
                 reports_cpu = reported
                 weight = _amplified(np.full(len(rows), amount), columns.zone_ratio[rows])
                 fits &= ~binds | ((usable[1:] >= count) & (weight <= left))
-                summed = np.where(required, np.minimum(left, 1000 * usable[1:]), left)
+                summed = np.where(binds, np.minimum(left, 1000 * usable[1:]), left)
             bit = 1 << min(index, MOST_BITS)
             together = summed.sum(axis=0) >= amount
             short_in_one |= np.where(reported & ~fits.any(axis=0), bit, 0)
@@ -157,10 +157,10 @@ class Judge:
         if need.is_exclusive:
             ok &= columns.spanning[1:, rows] == 0
         one, base = ok.any(axis=0), per_core << 5
-        undecided = (codes == 0) & (policy > _NONE)
+        undecided = (codes == 0) & (policy > _BEST_EFFORT)
         np.copyto(codes, Kind.ONE_ZONE | base | short_in_one << 13, where=undecided & ~one & (policy == _SINGLE))
         np.copyto(codes, Kind.ALL_ZONES | base | short_in_all << 13, where=undecided & ~enough & (policy != _SINGLE))
-        is_exact = (codes == 0) & (policy > _NONE)
+        is_exact = (codes == 0) & (policy > _BEST_EFFORT)
         if not need.providers:
             is_exact &= ~one & (policy == _RESTRICTED)
         for place in row_list(np.flatnonzero(is_exact)):
@@ -211,7 +211,7 @@ class Judge:
             usable = columns.usable(binding.policy, is_required=binding.is_required)
             if usable.item(WHOLE, row) < binding.count or not fills_cores(self._books.book(row), binding):
                 return code_of(_kind_of(binding), columns.per_core.item(row))
-        return 0 if policy is TopologyPolicy.NONE else self._aligned(need, row, hardware, terms)
+        return 0 if is_loose else self._aligned(need, row, hardware, terms)
 
     def _aligned(self, need: Need, row: int, hardware: NodeHardware, terms: Terms) -> int:
         zones = single_zones(need, row, self._books, terms.binding)
@@ -241,7 +241,7 @@ class Judge:
             if resource == CPU and usable is not None:
                 cpus = [usable.item(zone + 1, row) for zone in zones]
             if kind is Kind.ALL_ZONES:
-                if cpus and binding is not None and binding.is_required:
+                if cpus:
                     left = [min(each, 1000 * count) for each, count in zip(left, cpus, strict=True)]
                 is_short = sum(left) < amount
             elif cpus and binding is not None:

@@ -215,33 +215,48 @@ def plan(need: Need, row: int, books: NumaBooks, strategy: Strategy) -> Planned 
     node = book.zones(most_allocated=strategy.most_allocated)
     if need.designated is not None:
         return _designated(need, row, terms, node, need.designated)
-    affinity: Zones | None = None
-    single: tuple[int, int] | None = None
+    found = _affinities(need, row, books, terms, node, strategy)
+    if isinstance(found, str):
+        return found
+    reason = ""
+    for affinity in found:
+        reason = _refused_within(need, row, affinity) if terms.policy is not TopologyPolicy.NONE else ""
+        if not reason:
+            allocated = allocate(node, need.amounts, terms.binding, affinity)
+            if not isinstance(allocated, Shortage):
+                return Planned(terms, affinity, allocated)
+            reason = ", ".join(allocated.reasons)
+    return reason
+
+
+def _affinities(
+    need: Need, row: int, books: NumaBooks, terms: Terms, node: NodeZones, strategy: Strategy
+) -> list[Zones | None] | str:
+    """Return the zones in which the pod may be allocated, those to try first; None stands for no alignment. A sentence
+    if the node is refused.
+    """
+    if terms.policy is TopologyPolicy.NONE:
+        return [None]
+    book = books.book(row)
     is_limited = book.share is not None and bool(book.share.limits)
-    if terms.policy is not TopologyPolicy.NONE and not is_limited:
-        single = best_single_zone(need, row, books, node, terms.binding, strategy)
+    single = None if is_limited else best_single_zone(need, row, books, node, terms.binding, strategy)
+    is_best_effort = terms.policy is TopologyPolicy.BEST_EFFORT
     if single is not None:
-        affinity = 1 << single[0]
-    elif terms.policy is not TopologyPolicy.NONE:
-        most = 1 if terms.policy is TopologyPolicy.SINGLE_NUMA_NODE else None
-        most = 2 if most is None and len(node.allocatable) > _MOST_ENUMERATED else most
-        hints = zone_hints(node, need.amounts, terms.binding, terms.policy, strategy, most_zones=most)
-        providers: list[Hints] = [hints]
-        for provider in need.providers:
-            given = provider.topology_hints(need.pod, row)
-            if isinstance(given, str):
-                return given
-            providers.append(given)
-        exclusive = books.columns.statuses(row, node.allocatable) if need.is_exclusive else None
-        decision = admitted(terms.policy, node.zones, providers, exclusive)
-        if not decision.is_admitted:
-            return ", ".join(decision.reasons)
-        affinity = decision.zones
-        refusal = _refused_within(need, row, affinity)
-        if refusal is not None:
-            return refusal
-    allocated = allocate(node, need.amounts, terms.binding, affinity)
-    return ", ".join(allocated.reasons) if isinstance(allocated, Shortage) else Planned(terms, affinity, allocated)
+        return [1 << single[0], None] if is_best_effort else [1 << single[0]]
+    most = 1 if terms.policy is TopologyPolicy.SINGLE_NUMA_NODE else None
+    most = 2 if most is None and len(node.allocatable) > _MOST_ENUMERATED else most
+    hints = zone_hints(node, need.amounts, terms.binding, terms.policy, strategy, most_zones=most)
+    providers: list[Hints] = [hints]
+    for provider in need.providers:
+        given = provider.topology_hints(need.pod, row)
+        if isinstance(given, str):
+            return [None] if is_best_effort else given
+        providers.append(given)
+    exclusive = books.columns.statuses(row, node.allocatable) if need.is_exclusive else None
+    decision = admitted(terms.policy, node.zones, providers, exclusive)
+    if not decision.is_admitted:
+        return ", ".join(decision.reasons)
+    return list(dict.fromkeys((decision.zones, node.zones, None))) if is_best_effort else [decision.zones]
 
 
 def _designated(need: Need, row: int, terms: Terms, node: NodeZones, designated: Allocated) -> Planned | str:
@@ -257,10 +272,10 @@ def _designated(need: Need, row: int, terms: Terms, node: NodeZones, designated:
     return _refused_within(need, row, affinity) or Planned(terms, affinity, designated)
 
 
-def _refused_within(need: Need, row: int, affinity: Zones | None) -> str | None:
-    """Return why a plugin cannot give the pod its resources in these zones; None if all can."""
+def _refused_within(need: Need, row: int, affinity: Zones | None) -> str:
+    """Return why a plugin cannot give the pod its resources in these zones; "" if all can."""
     refusals = (provider.refused_within(need.pod, row, affinity) for provider in need.providers)
-    return next((refusal for refusal in refusals if refusal is not None), None)
+    return next((refusal for refusal in refusals if refusal), "")
 
 
 def single_zones(need: Need, row: int, books: NumaBooks, binding: Binding | None) -> list[int]:

@@ -78,11 +78,12 @@ class NodeZones:
         return kept
 
     def available_to(self, zone: int, resource: str, binding: Binding | None) -> int:
-        """Return the free amount of a resource in a zone that a pod may get. If the pod's bind policy is required, CPU
-        is limited to the CPUs that `candidates` returns. `binding`: how the pod binds CPUs; None if it binds none.
+        """Return the free amount of a resource in a zone that a pod may get. If the pod binds CPUs, CPU is limited to
+        the CPUs that `candidates` returns: pods that recorded no zones hold some. `binding`: how the pod binds CPUs;
+        None if it binds none.
         """
         left = self.available(zone, resource)
-        if resource == CPU and binding is not None and binding.is_required:
+        if resource == CPU and binding is not None and self.layout is not None:
             left = min(left, 1000 * self._cpus_of(zone, self.candidates(binding)))
         return left
 
