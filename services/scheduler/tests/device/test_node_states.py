@@ -138,7 +138,7 @@ def test_a_part_of_a_gpu_comes_from_the_card_that_the_exact_procedure_chooses(se
             assert devices is not None
             scores = {minor: world.random.choice([-1, 50, 60]) for minor in devices.inventory.by_minor.get("gpu", ())}
             for given_scores in (scores, {}):
-                terms = Terms(scoring=scoring, card_scores=given_scores, is_reserving=True)
+                terms = Terms(scoring=scoring, card_scores=given_scores)
                 found = allocate(devices, asked, terms)
                 card = shares.card(asked, devices.inventory, devices.use, row, given_scores)
                 assert card is None if isinstance(found, Refusal) or part_of_one_gpu(asked) is None else card == found
@@ -186,7 +186,7 @@ def test_nothing_is_given_twice_and_releasing_all_returns_the_empty_state(seed: 
         row = world.random.randrange(len(world.names))
         devices = world.states.devices_of(row)
         assert devices is not None
-        found = asked.error or allocate(devices, asked, Terms(scoring=world.states.scoring, is_reserving=True))
+        found = asked.error or allocate(devices, asked, Terms(scoring=world.states.scoring))
         if not isinstance(found, str | Refusal):
             world.place(row, info, found)
             holders = {uid: placed for uid, (at, placed) in world.running.items() if at == row}

@@ -93,7 +93,7 @@ class StateFigures(Collector):
     def _not_well_planned(self) -> GaugeMetricFamily:
         found = GaugeMetricFamily(
             "scheduler_secondary_device_not_well_planned",
-            "1 for nodes whose secondary devices were trusted to fit and did not",
+            "1 for nodes whose secondary devices are said to fit and did not",
             labels=["node"],
         )
         for node in sorted(self._state.books.devices.not_well_planned):

@@ -11,9 +11,9 @@ gives exactly these or none.
 Source: scheduler-fine-grained spec, 1.3 (designated allocation), 2.3, 2.5, 2.6, 2.9
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from koordcore.protocol.annotations.devices import (
@@ -22,6 +22,7 @@ from koordcore.protocol.annotations.devices import (
     REQUESTS_AS_COUNT,
     SAME_PCIE,
     DeviceHint,
+    JointAllocation,
 )
 from koordcore.protocol.hardware.device_requests import GPU_TYPE, WHOLE, TypeRequest
 from koordcore.values.allocation import AllocatedDevice
@@ -41,6 +42,7 @@ from koord_scheduler.domain.plugins.device.picking import (
     is_fitting,
     pick,
     request_for,
+    switches_of,
 )
 from koord_scheduler.domain.plugins.device.pod_devices import PodDevices
 from koord_scheduler.domain.plugins.device.refusal import Refusal, insufficient
@@ -111,16 +113,14 @@ class Terms:
     reserved: Reserved = NOT_RESERVED  # Devices that the pod's Reservations hold for it
     # Minor number -> score of a GPU that replaces the score of the strategy.
     card_scores: Mapping[int, int] = field(default_factory=dict[int, int])
-    # Whether the pod is at Reserve. Only then are secondary devices allocated on a node whose Device object has the
-    # label `node.koordinator.sh/secondary-device-well-planned`.
-    is_reserving: bool = False
+    only_primary: bool = False  # Whether secondary devices of a joint rule are left out
 
 
 def allocate(node: NodeDevices, pod: PodDevices, terms: Terms) -> tuple[AllocatedDevice, ...] | Refusal:
     """Choose devices of a node for a pod. The node's free amounts do not change. `pod`: devices that the pod requests.
     The requests must be valid. Result: the devices, ascending by type and minor number, or why the pod cannot get them.
     """
-    types = _requested_types(node.inventory, pod, terms)
+    types = _requested_types(pod, terms)
     counts: dict[str, tuple[int, Mapping[str, int]]] = {}
     for type_ in types:
         found = _per_device(node.inventory, type_, pod.requests[type_], pod.hint(type_))
@@ -129,8 +129,35 @@ def allocate(node: NodeDevices, pod: PodDevices, terms: Terms) -> tuple[Allocate
         counts[type_] = found
     if pod.designated:
         return designated_devices(node.inventory, node.use, pod, terms.zones, terms.reserved)
-    given: dict[str, list[Picked]] = {}
     joint = pod.joint if pod.joint is not None and len(types) > 1 else None
+    given = _given(node, pod, terms, joint, types, counts, None)
+    if isinstance(given, _Failed) and given.is_secondary and joint is not None and joint.required_scope == SAME_PCIE:
+        for switches in _other_switches(node, pod, terms, joint, counts):
+            again = _given(node, pod, terms, joint, types, counts, switches)
+            if not isinstance(again, _Failed):
+                given = again
+                break
+    return given.refusal if isinstance(given, _Failed) else _allocated(node, pod, given, counts)
+
+
+class _Failed(NamedTuple):
+    refusal: Refusal
+    is_secondary: bool  # Whether the devices of the primary type were found
+
+
+def _given(
+    node: NodeDevices,
+    pod: PodDevices,
+    terms: Terms,
+    joint: JointAllocation | None,
+    types: Sequence[str],
+    counts: Mapping[str, tuple[int, Mapping[str, int]]],
+    switches: frozenset[str] | None,
+) -> dict[str, list[Picked]] | _Failed:
+    """Return the devices of each type. `switches`: the PCIe switches from which the primary devices must come; None:
+    any.
+    """
+    given: dict[str, list[Picked]] = {}
     pcies: frozenset[str] = frozenset()
     order = [*joint.types, *(type_ for type_ in types if type_ not in joint.types)] if joint is not None else types
     for type_ in order:
@@ -144,32 +171,67 @@ def allocate(node: NodeDevices, pod: PodDevices, terms: Terms) -> tuple[Allocate
                 wanted = max(wanted, len(pcies))
             most = max(wanted, len(pcies))
         candidates = candidates_of(node.inventory, node.use, pod, type_, terms.zones, terms.reserved)
+        if switches is not None and joint is not None and type_ == joint.types[0]:
+            candidates = _under(candidates, switches)
         on_switches = pcies if is_secondary else frozenset[str]()
         if type_ == GPU_TYPE:
             picked = _gpus(node, pod, candidates, terms, wanted, most, on_switches)
         else:
             picked = _others(node, pod, type_, candidates, terms, per_device, wanted, most, on_switches)
         if isinstance(picked, Refusal):
-            return picked
+            return _Failed(picked, is_secondary)
         given[type_] = picked
         if joint is not None and type_ == joint.types[0]:
             pcies = _switches(picked)
         elif joint is not None and is_secondary and joint.required_scope == SAME_PCIE and _switches(picked) != pcies:
-            return Refusal(JOINT_VIOLATED, is_resolvable=True)
-    return _allocated(node, pod, given, counts)
+            return _Failed(Refusal(JOINT_VIOLATED, is_resolvable=True), is_secondary)
+    return given
 
 
-def trusts_secondary(inventory: Inventory, pod: PodDevices) -> bool:
-    """Return whether the pod's secondary devices are assumed to fit on this node, and are allocated only at Reserve.
-    That is so if the node's secondary devices are well planned, and the pod has a joint rule and requests whole GPUs.
+def _other_switches(
+    node: NodeDevices,
+    pod: PodDevices,
+    terms: Terms,
+    joint: JointAllocation,
+    counts: Mapping[str, tuple[int, Mapping[str, int]]],
+) -> list[frozenset[str]]:
+    """Return the sets of PCIe switches to which the primary devices may be limited, so that secondary devices are below
+    each of them: all such switches, those of one NUMA node, each alone.
+    """
+    able: frozenset[str] | None = None
+    for type_ in joint.types[1:]:
+        if type_ in counts:
+            candidates = candidates_of(node.inventory, node.use, pod, type_, terms.zones, terms.reserved)
+            found = switches_of(pod, type_, candidates, node.use, counts[type_][1])
+            able = found if able is None else able & found
+    if not able:
+        return []
+    by_numa: dict[int, set[str]] = {}
+    for card in node.inventory.cards.get(joint.types[0], ()):
+        if card.has_topology and card.pcie in able:
+            by_numa.setdefault(card.numa, set()).add(card.pcie)
+    of_zones = [frozenset(by_numa[numa]) for numa in sorted(by_numa)]
+    return list(dict.fromkeys([able, *of_zones, *(frozenset((pcie,)) for pcie in sorted(able))]))
+
+
+def _under(candidates: Candidates, switches: Collection[str]) -> Candidates:
+    """Return the candidates below these PCIe switches; the others count as used."""
+    cards = [card for card in candidates.cards if card.has_topology and card.pcie in switches]
+    free = {card.minor: candidates.free[card.minor] for card in cards}
+    hidden = [card.minor for card in candidates.cards if card.minor not in free]
+    return Candidates(cards, free, candidates.used.union(hidden))
+
+
+def is_well_planned_for(inventory: Inventory, pod: PodDevices) -> bool:
+    """Return whether the Device object says that the pod's secondary devices fit wherever its whole GPUs do. They are
+    looked for nevertheless: a device may be missing or unhealthy.
     """
     gpu = pod.gpu
     return inventory.is_well_planned and pod.joint is not None and gpu is not None and not gpu.is_shared
 
 
-def _requested_types(inventory: Inventory, pod: PodDevices, terms: Terms) -> list[str]:
-    """Return the types to allocate now; well-planned secondary types are trusted to fit until Reserve."""
-    if pod.joint is not None and not terms.is_reserving and trusts_secondary(inventory, pod):
+def _requested_types(pod: PodDevices, terms: Terms) -> list[str]:
+    if pod.joint is not None and terms.only_primary:
         return [type_ for type_ in pod.requests if type_ not in pod.joint.types[1:]]
     return list(pod.requests)
 

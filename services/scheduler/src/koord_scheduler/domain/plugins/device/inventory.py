@@ -80,8 +80,7 @@ class Inventory:
     # Whether the label `node.koordinator.sh/gpu-partition-policy` of the Device object demands that GPUs are allocated
     # by its table.
     honors_partitions: bool = False
-    # Whether the Device object has the label secondary-device-well-planned: secondary devices are assumed to fit until
-    # Reserve.
+    # Whether the Device object has the label secondary-device-well-planned: secondary devices are said to fit.
     is_well_planned: bool = False
     # Equal for nodes whose devices differ in nothing but their ids, so that the same devices are chosen.
     layout: object = None
@@ -224,8 +223,8 @@ class Inventories:
         # Names of nodes where a device is, or was, unhealthy or missing. An event may have to report the unhealthy
         # devices of their pods. The reader of the attribute clears it.
         self.to_tell: dict[str, None] = {}
-        # Names of nodes whose secondary devices were assumed to fit, and did not at Reserve. A name is removed when the
-        # Device object changes.
+        # Names of nodes whose secondary devices are well planned according to the label, and did not fit a pod whose
+        # primary devices did. A name is removed when the Device object changes. Only metrics read it.
         self.not_well_planned: set[str] = set()
         # Functions that are called with the name of each node whose devices have changed.
         self.followers: list[Callable[[str], None]] = []

@@ -16,7 +16,13 @@ from koordcore.protocol.hardware.device_requests import GPU_TYPE
 from koordcore.values.allocation import AllocatedDevice
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
-from koord_scheduler.domain.plugins.device.allocator import INSUFFICIENT_GPUS, NodeDevices, Terms, allocate
+from koord_scheduler.domain.plugins.device.allocator import (
+    INSUFFICIENT_GPUS,
+    NodeDevices,
+    Terms,
+    allocate,
+    is_well_planned_for,
+)
 from koord_scheduler.domain.plugins.device.columns import NAMES, OnNode, TypeColumns
 from koord_scheduler.domain.plugins.device.inventory import Inventories, Inventory, Layouts, partition_table
 from koord_scheduler.domain.plugins.device.one_share import Shares
@@ -67,7 +73,7 @@ class NodeStates:
         self._states: dict[object, int] = {}
         self._next_state = 0  # numbers are not used again, because others may keep them
         self._state_of: dict[int, int] = {}
-        self._answers: dict[tuple[PodDevices, frozenset[int] | None, int], int] = {}
+        self._answers: dict[tuple[PodDevices, frozenset[int] | None, int, bool], int] = {}
         self._given: dict[object, tuple[AllocatedDevice, ...] | Refusal] = {}
         self._shares = Shares(self.columns[GPU_TYPE], scoring)
         self._lent = _NOT_LENT
@@ -309,8 +315,16 @@ class NodeStates:
 
     def _exact(self, pod: PodDevices, zones: frozenset[int] | None, row: int) -> int:
         """Return the code that the exact procedure gives, kept for all nodes in the same state."""
-        key = (pod, zones, self.state_of(row))
-        terms = Terms(zones=zones, scoring=self.scoring, reserved=self.reserved_on(row))
+        code = self._kept_code(pod, zones, row)
+        is_planned = code != FITS and is_well_planned_for(self._devices[row].inventory, pod)
+        if is_planned and self._kept_code(pod, zones, row, only_primary=True) == FITS:
+            self._inventories.not_well_planned.add(self._nodes.names[row])
+        return code
+
+    def _kept_code(self, pod: PodDevices, zones: frozenset[int] | None, row: int, *, only_primary: bool = False) -> int:
+        key = (pod, zones, self.state_of(row), only_primary)
+        reserved = self.reserved_on(row)
+        terms = Terms(zones=zones, scoring=self.scoring, reserved=reserved, only_primary=only_primary)
         code = self._answers.get(key) if terms.reserved is NOT_RESERVED else None
         if code is None:
             if len(self._answers) >= _MOST_KEPT:
@@ -332,7 +346,7 @@ class NodeStates:
             return card
         if terms.card_scores or terms.reserved is not NOT_RESERVED:
             return allocate(node, pod, terms)
-        key = (pod, terms.zones, self.state_of(row), terms.is_reserving)
+        key = (pod, terms.zones, self.state_of(row))
         found = self._given.get(key)
         if found is None:
             if len(self._given) >= _MOST_KEPT:

@@ -243,6 +243,20 @@ def pick(
     return found if len(found) >= wanted else insufficient(type_)
 
 
+def switches_of(
+    pod: PodDevices, type_: str, candidates: Candidates, use: DeviceUse, per_device: Mapping[str, int]
+) -> frozenset[str]:
+    """Return the PCIe switches below which the pod can get a device of the type."""
+    vf_selector = pod.hint(type_).vf_selector
+    return frozenset(
+        card.pcie
+        for card in candidates.cards
+        if card.has_topology
+        and is_fitting(card, candidates.free[card.minor], per_device)
+        and (vf_selector is None or _free_function(card, vf_selector, use.held_functions(card)) is not None)
+    )
+
+
 def _by_switch(plain: Sequence[Card], pcies: Collection[str]) -> list[Card]:
     """Return devices of these switches round-robin, each round in plain order, then all others."""
     on_switch: dict[str, int] = {}

@@ -33,7 +33,7 @@ from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.framework.plugin import ExtensionPoint
 from koord_scheduler.domain.framework.topology_hints import NO_HINTS, Hints, Zones, ids_of
 from koord_scheduler.domain.plugins.device import fragmentation
-from koord_scheduler.domain.plugins.device.allocator import NodeDevices, Terms, allocate, trusts_secondary
+from koord_scheduler.domain.plugins.device.allocator import NodeDevices, Terms, allocate
 from koord_scheduler.domain.plugins.device.explaining import device_pages, shortage, shortages
 from koord_scheduler.domain.plugins.device.fragmentation import fragmentation_scores, learned_from
 from koord_scheduler.domain.plugins.device.inventory import Inventories
@@ -93,7 +93,7 @@ class DeviceShare:
         self._templates = GpuTemplates(listed.matched_resources)
         cluster.follow_config(listed.config_map_namespace, listed.config_map_name, self._read_templates)
         self.states = NodeStates(cluster.nodes, inventories, scoring, unsupported, self._templates)
-        self._plain_terms = Terms(scoring=scoring, is_reserving=True)
+        self._plain_terms = Terms(scoring=scoring)
         cluster.accounting.allocations.append(self)
         self._reservations = reservations
         reservations.lenders[self.name] = self
@@ -160,7 +160,7 @@ class DeviceShare:
         asked, node = self._asked(pod_class), self.states.devices_of(row)
         if asked is None or asked.error or node is None:
             return ()
-        found = allocate(node, asked, Terms(scoring=self.states.scoring, is_reserving=True))
+        found = allocate(node, asked, Terms(scoring=self.states.scoring))
         return () if isinstance(found, Refusal) else found
 
     # --- the cycle ---------------------------------------------------------------------------------------------------
@@ -263,8 +263,6 @@ class DeviceShare:
         with self._reservations.nominated_lent(pod.subject.pod_class, row):
             found = self.states.allocate(asked, row, self._terms(pod, asked, row, devices))
         if isinstance(found, Refusal):
-            if trusts_secondary(devices.inventory, asked):
-                self._inventories.not_well_planned.add(node)
             text = shortage(devices, asked, found.reason)
             message = f"node {node}: {found.reason}" + (f" ({text})" if text else "")
             return Rejection(plugin=self.name, message=message, resolvable=found.is_resolvable)
@@ -281,7 +279,6 @@ class DeviceShare:
             scoring=self.states.scoring,
             reserved=reserved,
             card_scores={} if scores is None else scores.card_scores(cpu, asked, row),
-            is_reserving=True,
         )
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
