@@ -54,6 +54,16 @@ def test_bad_text_is_refused_with_its_key(parse: Parse, key: str, texts: list[st
         assert caught.value.path.startswith(f"[{key}]"), text
 
 
+@pytest.mark.parametrize("minors", [[0, 1, 2], [0], [1, 1], [0, 1, 1], []])
+def test_a_gpu_partition_whose_minors_are_not_as_many_as_its_key_is_ignored(minors: list[int]) -> None:
+    text = f'{{"2":[{{"minors":{minors}}},{{"minors":[4,5]}}],"1":[{{"minors":[7]}}]}}'
+    table, ignored = devices.read_gpu_partitions({keys.GPU_PARTITIONS: text})
+    assert table is not None
+    assert {key: [each.minors for each in partitions] for key, partitions in table.items()} == {2: [(4, 5)], 1: [(7,)]}
+    assert [error.path for error in ignored] == [f"[{keys.GPU_PARTITIONS}].2[0].minors"]
+    assert "2 different minors" in str(ignored[0])
+
+
 def test_absent_values() -> None:
     nothing: dict[str, str] = {}
     assert gang.gang_name(nothing, nothing) == ""

@@ -11,7 +11,7 @@ from koord_manager.domain.admission.options import Options
 from koord_manager.domain.documents.warnings import MOST, document_warnings
 from koord_manager.shell.export_fields import exported
 from koordcore.bus.adapters.memory import MemoryLog
-from koordcore.protocol import kubernetes_fields
+from koordcore.protocol import keys, kubernetes_fields
 from koordcore.protocol.crd import accepted_kinds
 from koordcore.protocol.kubernetes_fields import field_types
 from koordcore.protocol.manifests import KINDS, read_documents
@@ -206,3 +206,14 @@ def test_a_migration_job_that_cannot_work_is_told(spec: dict[str, Any], warnings
     found = document_warnings({**document, "spec": {"podRef": {"namespace": "d", "name": "p"}, **spec}})
     assert len(found) == bool(warnings)
     assert all(part in found[0] for part in warnings)
+
+
+def test_a_gpu_partition_that_gives_another_number_of_gpus_is_warned_about() -> None:
+    table = {keys.GPU_PARTITIONS: '{"2":[{"minors":[0,1,2]},{"minors":[4,5]}]}'}
+    (warning,) = warned("scheduling.koordinator.sh/v1alpha1", "Device", metadata={"annotations": table})
+    place = f"metadata.annotations[{keys.GPU_PARTITIONS}].2[0].minors"
+    assert warning == f"{place}: must be 2 different minors, got [0, 1, 2]; the partition is ignored"
+    (warning,) = warned(
+        "scheduling.koordinator.sh/v1alpha1", "Device", metadata={"annotations": {keys.GPU_PARTITIONS: "{"}}
+    )
+    assert warning.endswith("the table is ignored")

@@ -524,3 +524,16 @@ def test_devices_may_lie_beside_another_numa_node_if_their_alignment_is_off(*, i
     (zone,) = scheduler.state.assumed.ledgers.holders("a")["job"].allocation.zones
     assert zone.zone == 1 - busy.zone
     assert [minor // 4 for minor in _minors(scheduler, "job")] == [busy.zone] * 2
+
+
+@pytest.mark.parametrize("minors", [[0, 1, 2], [0], [1, 1]])
+@pytest.mark.parametrize("policy", ["Honor", "Prefer"])
+def test_a_malformed_partition_table_gives_no_pod_another_number_of_gpus(minors: list[int], policy: str) -> None:
+    log = _cluster("a")
+    table = {"2": [{"minors": minors}, {"minors": [4, 5]}]}
+    _put(log, device("a", board(), table=table, labels={keys.GPU_PARTITION_POLICY: policy}))
+    log.add_pod(asking("p", {"nvidia.com/gpu": "2"}))
+    scheduler = Scheduler(log)
+    scheduler.run()
+    assert _minors(scheduler, "p") == [4, 5]
+    assert any("2 different minors" in warning for warning in scheduler.state.cluster.warnings)

@@ -190,27 +190,46 @@ class _Partition(msgspec.Struct, rename="camel"):
 
 def parse_gpu_partitions(annotations: Mapping[str, str]) -> GpuPartitionTable | None:
     """Return the GPU partition table of a Device object: number of GPUs -> partitions with as many GPUs. None without
-    the annotation `gpu-partitions`.
+    the annotation `gpu-partitions`. Raises InvalidInput as `read_gpu_partitions` does.
+    """
+    return read_gpu_partitions(annotations)[0]
+
+
+def read_gpu_partitions(annotations: Mapping[str, str]) -> tuple[GpuPartitionTable | None, list[InvalidInput]]:
+    """Return the GPU partition table of a Device object, and one error for each partition that is ignored, because its
+    minors are not as many different ones as its key says: a pod would get another number of GPUs than it requests.
 
     Raises:
         InvalidInput: Malformed JSON, a key that is not a number of GPUs, or an invalid bandwidth.
 
     Source: scheduler-fine-grained spec, 2.7.
     """
-    return parse_present(annotations, keys.GPU_PARTITIONS, _parse_partitions)
+    found = parse_present(annotations, keys.GPU_PARTITIONS, _parse_partitions)
+    if found is None:
+        return None, []
+    table, ignored = found
+    return table, [error.at(f"[{keys.GPU_PARTITIONS}]") for error in ignored]
 
 
 _Table = dict[str, list[_Partition] | None]
 
 
-def _parse_partitions(text: str) -> GpuPartitionTable:
+def _parse_partitions(text: str) -> tuple[GpuPartitionTable, list[InvalidInput]]:
     written = lenient_json.decode(text, _Table)
     table: dict[int, tuple[GpuPartition, ...]] = {}
+    ignored: list[InvalidInput] = []
     for key, partitions in written.items():
         if not (key.isascii() and key.isdecimal()) or len(key) > _MOST_DIGITS:
             raise InvalidInput("a number of GPUs", key)
-        table[int(key)] = tuple(_partition(key, index, each) for index, each in enumerate(partitions or ()))
-    return table
+        kept: list[GpuPartition] = []
+        for index, each in enumerate(partitions or ()):
+            partition = _partition(key, index, each)
+            if len(partition.minors) == len(set(partition.minors)) == int(key):
+                kept.append(partition)
+            else:
+                ignored.append(InvalidInput(f"{int(key)} different minors", each.minors, f"{key}[{index}].minors"))
+        table[int(key)] = tuple(kept)
+    return table, ignored
 
 
 def _partition(key: str, index: int, written: _Partition) -> GpuPartition:

@@ -8,11 +8,11 @@ Source:
     scheduler-fine-grained spec, 1.1, 1.3, 2.1, 2.2, 2.7
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from koordcore.protocol import keys
-from koordcore.protocol.annotations.devices import parse_gpu_partitions
+from koordcore.protocol.annotations.devices import read_gpu_partitions
 from koordcore.protocol.hardware.device_requests import device_requests
 from koordcore.protocol.hardware.devices import read_devices
 from koordcore.protocol.objects import Pod, object_from_json
@@ -27,8 +27,6 @@ from koord_manager.domain.documents.warnings.any_document import TEMPLATED, obje
 _REFUSED: Final = "the scheduler refuses the pod"
 _BINDING: Final = (QosClass.LSE, QosClass.LSR)
 
-Annotations = Mapping[str, str]
-
 
 def hardware_warnings(document: object) -> Iterator[str]:
     """Yield a sentence `field: rule, value; effect` for each part that the scheduler refuses or ignores."""
@@ -40,7 +38,7 @@ def hardware_warnings(document: object) -> Iterator[str]:
         yield from _pod_warnings(object_of(object_of(fields.get("spec")).get("template")), "spec.template.")
     elif kind == "Device":
         yield from (f"{error.sentence()}; the entry is ignored" for error in read_devices(fields)[1])
-        yield from _unreadable(fields, parse_gpu_partitions, "the table is ignored")
+        yield from _of_partitions(fields)
     elif kind == "NodeResourceTopology":
         hardware = node_hardware("", node=None, topology=fields, device=None, pods={})
         yield from (f"{problem.removeprefix('NodeResourceTopology: ')}; it is ignored" for problem in hardware.problems)
@@ -65,10 +63,12 @@ def _pod_warnings(fields: Mapping[str, object], at: str) -> Iterator[str]:
         yield f"{place}: only pods of QoS class {classes} own CPUs, got {qos_raw(pod) or 'none'}; it is ignored"
 
 
-def _unreadable(fields: Mapping[str, object], read: Callable[[Annotations], object], effect: str) -> Iterator[str]:
+def _of_partitions(fields: Mapping[str, object]) -> Iterator[str]:
     written = object_of(object_of(fields.get("metadata")).get("annotations"))
     annotations = {key: value for key, value in written.items() if isinstance(value, str)}
     try:
-        read(annotations)
+        ignored = read_gpu_partitions(annotations)[1]
     except InvalidInput as error:
-        yield f"{error.at('metadata.annotations')}; {effect}"
+        yield f"{error.at('metadata.annotations')}; the table is ignored"
+    else:
+        yield from (f"{error.at('metadata.annotations')}; the partition is ignored" for error in ignored)

@@ -15,7 +15,7 @@ from koordcore.protocol.annotations.devices import (
     GpuPartition,
     GpuPartitionTable,
     gpu_partition_policy,
-    parse_gpu_partitions,
+    read_gpu_partitions,
 )
 from koordcore.protocol.hardware.device_requests import GPU_TYPE
 from koordcore.protocol.hardware.devices import UNKNOWN_NUMA_NODE, DeviceDetails, device_amounts, read_devices
@@ -101,7 +101,9 @@ def inventory_of(cards: Sequence[Card], meta: ObjectMeta | None = None) -> tuple
     labels = meta.labels if meta is not None else {}
     partitions: GpuPartitionTable | None = None
     try:
-        partitions = parse_gpu_partitions(meta.annotations) if meta is not None else None
+        if meta is not None:
+            partitions, ignored = read_gpu_partitions(meta.annotations)
+            problems += [f"a GPU partition is ignored: {error}" for error in ignored]
     except InvalidInput as error:
         problems.append(f"the GPU partition table is ignored: {error}")
     honors_partitions = partitions is not None and gpu_partition_policy(labels) == PARTITION_HONOR
