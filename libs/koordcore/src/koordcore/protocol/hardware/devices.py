@@ -78,11 +78,16 @@ class Device(KubeStruct):
 
 
 def device_from(raw: Mapping[str, Any] | None) -> Device | None:
-    """Convert a stored JSON object to a Device; None if there is no object or it is invalid."""
+    """Convert a stored JSON object to a Device with the devices that `read_devices` finds, which are those that the
+    scheduler gives to pods; None if there is no object or its metadata are invalid.
+    """
+    if raw is None:
+        return None
     try:
-        return None if raw is None else object_from_json(raw, Device)
+        meta = object_from_json(raw.get("metadata") or {}, ObjectMeta)
     except codec.DecodeError:
         return None
+    return Device(metadata=meta, spec=DeviceSpec(devices=list(read_devices(raw)[0])))
 
 
 def read_devices(raw: Mapping[str, Any]) -> tuple[list[DeviceDetails], list[InvalidInput]]:
