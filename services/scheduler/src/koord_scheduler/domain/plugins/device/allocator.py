@@ -113,14 +113,14 @@ class Terms:
     reserved: Reserved = NOT_RESERVED  # Devices that the pod's Reservations hold for it
     # Minor number -> score of a GPU that replaces the score of the strategy.
     card_scores: Mapping[int, int] = field(default_factory=dict[int, int])
-    only_primary: bool = False  # Whether secondary devices of a joint rule are left out
+    types: frozenset[str] | None = None  # The device types to allocate; None: all that the pod requests
 
 
 def allocate(node: NodeDevices, pod: PodDevices, terms: Terms) -> tuple[AllocatedDevice, ...] | Refusal:
     """Choose devices of a node for a pod. The node's free amounts do not change. `pod`: devices that the pod requests.
     The requests must be valid. Result: the devices, ascending by type and minor number, or why the pod cannot get them.
     """
-    types = _requested_types(pod, terms)
+    types = [type_ for type_ in pod.requests if terms.types is None or type_ in terms.types]
     counts: dict[str, tuple[int, Mapping[str, int]]] = {}
     for type_ in types:
         found = _per_device(node.inventory, type_, pod.requests[type_], pod.hint(type_))
@@ -228,12 +228,6 @@ def is_well_planned_for(inventory: Inventory, pod: PodDevices) -> bool:
     """
     gpu = pod.gpu
     return inventory.is_well_planned and pod.joint is not None and gpu is not None and not gpu.is_shared
-
-
-def _requested_types(pod: PodDevices, terms: Terms) -> list[str]:
-    if pod.joint is not None and terms.only_primary:
-        return [type_ for type_ in pod.requests if type_ not in pod.joint.types[1:]]
-    return list(pod.requests)
 
 
 def _per_device(

@@ -324,7 +324,8 @@ class NodeStates:
     def _kept_code(self, pod: PodDevices, zones: frozenset[int] | None, row: int, *, only_primary: bool = False) -> int:
         key = (pod, zones, self.state_of(row), only_primary)
         reserved = self.reserved_on(row)
-        terms = Terms(zones=zones, scoring=self.scoring, reserved=reserved, only_primary=only_primary)
+        types = frozenset(pod.requests).difference(pod.joint.types[1:]) if only_primary and pod.joint else None
+        terms = Terms(zones=zones, scoring=self.scoring, reserved=reserved, types=types)
         code = self._answers.get(key) if terms.reserved is NOT_RESERVED else None
         if code is None:
             if len(self._answers) >= _MOST_KEPT:

@@ -170,6 +170,10 @@ class NumaColumns:
                 statuses[zone] = ZoneStatus.SINGLE if self.single.item(zone + 1, row) else ZoneStatus.IDLE
         return statuses
 
+    def status_bytes(self, row: int) -> bytes:
+        """Return bytes that are equal for nodes whose zones have equal `statuses`."""
+        return (self.spanning[1:, row] > 0).tobytes() + (self.single[1:, row] > 0).tobytes()
+
     def _put_amounts(self, row: int, book: NodeBook, zones: Iterable[int]) -> None:
         node: NodeZones | None = None
         for zone in zones:

@@ -4,7 +4,7 @@ change is undone exactly: once all pods are gone, a book equals a new one.
 Source: scheduler-fine-grained spec, 1.8 (6) and 6.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import NamedTuple
 
 from koordcore.values.allocation import Allocation
@@ -60,7 +60,7 @@ def taken_of(allocation: Allocation) -> Taken:
 class NodeBook:
     """The hardware of one node, and which CPUs and zone amounts its pods hold."""
 
-    __slots__ = ("_counts", "_exclusive", "allocated", "bound", "hardware", "pods", "rests", "share")
+    __slots__ = ("_counts", "_exclusive", "_state", "allocated", "bound", "hardware", "pods", "rests", "share")
 
     def __init__(self) -> None:
         self.hardware: NodeHardware = UNKNOWN  # CPUs, zones and policies of the node
@@ -73,6 +73,7 @@ class NodeBook:
         self.share: Share | None = None
         self._counts: dict[int, int] = {}
         self._exclusive: dict[str, Taken] = {}
+        self._state: Hashable = None
 
     @property
     def free(self) -> CpuMask:
@@ -84,6 +85,7 @@ class NodeBook:
         """Count the CPUs and amounts that a pod holds. They replace those that were counted for the pod before."""
         if uid in self.pods:
             self.give(uid)
+        self._state = None
         self.pods[uid] = taken
         if taken.exclusive is not ExclusivePolicy.NONE:
             self._exclusive[uid] = taken
@@ -101,6 +103,7 @@ class NodeBook:
         taken = self.pods.pop(uid, None)
         if taken is None:
             return None
+        self._state = None
         self._exclusive.pop(uid, None)
         freed = taken.cpus
         for cpu in cpus_in(freed) if self._counts else ():
@@ -144,6 +147,15 @@ class NodeBook:
             most_allocated=hardware.strategy == MOST_ALLOCATED if hardware.strategy else most_allocated,
         )
         return node if self.share is None else with_share(node, self.share)
+
+    def state(self) -> Hashable:
+        """Return a value that is equal for nodes of one hardware whose pods hold the same CPUs and zone amounts. It is
+        made once for each change of the pods.
+        """
+        if self._state is None:
+            allocated = [(zone, *sorted(amounts.items())) for zone, amounts in sorted(self.allocated.items())]
+            self._state = (self.bound, tuple(allocated), self.exclusive_cpus())
+        return self._state
 
     def exclusive_cpus(self) -> tuple[tuple[ExclusivePolicy, CpuMask], ...]:
         """Return (exclusive policy, CPUs of the pods with this policy), for the policies that pods on the node have."""

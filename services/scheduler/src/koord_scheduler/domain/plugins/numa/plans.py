@@ -15,7 +15,6 @@ from koord_scheduler.domain.plugins.numa.books import NumaBooks
 from koord_scheduler.domain.plugins.numa.hardware import NodeHardware
 from koord_scheduler.domain.plugins.numa.hinting import Strategy
 from koord_scheduler.domain.plugins.numa.need import Need, Planned, plan
-from koord_scheduler.domain.plugins.numa.node_book import NodeBook
 
 T = TypeVar("T")
 _MOST_KEPT: Final = 16_384
@@ -49,8 +48,8 @@ class Plans:
         if kind < 0 or book.share is not None:
             return answer()
         providers = tuple([provider.state_of(row) for provider in need.providers])
-        statuses = self._books.columns.statuses(row, book.hardware.zones) if need.is_exclusive else {}
-        key = (question, need, kind, _state(book), providers, tuple(statuses.values()))
+        statuses = self._books.columns.status_bytes(row) if need.is_exclusive else b""
+        key = (question, need, kind, book.state(), providers, statuses)
         if key in self._kept:
             return self._kept[key]  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
         if len(self._kept) >= _MOST_KEPT:
@@ -69,11 +68,6 @@ class Plans:
             self._kinds.append(hardware)
         self._kind_of[row] = (hardware, kind)
         return kind
-
-
-def _state(book: NodeBook) -> Hashable:
-    allocated = [(zone, *sorted(amounts.items())) for zone, amounts in sorted(book.allocated.items())]
-    return (book.bound, tuple(allocated), book.exclusive_cpus())
 
 
 def amplified_use(used: int, bound_cpus: int, ratio: float) -> int:
