@@ -1,14 +1,25 @@
 """Which usage reports of a node the services use, and which they pass over."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 import pytest
 from koordcore.bus.read.report_gate import REPORTS_AT_ONCE, ReportGate
 from koordcore.bus.refusals import Refusals, Refused
 from koordcore.events.envelope import AggregateRef, Draft, StoredEvent
-from koordcore.events.observation import NodeUsageReported, Usage
+from koordcore.events.observation import (
+    AggregatedUsage,
+    ContainerUsage,
+    GpuUsage,
+    HostApplicationUsage,
+    NodeUsageReported,
+    NumaUsage,
+    PodUsage,
+    Usage,
+)
 from koordcore.service.clock import ScaledClock, SystemClock
+from koordcore.values.resources import MAX_AMOUNT
 from koordcore.values.timestamps import rfc3339
 from support.histories.recording import stored
 
@@ -69,12 +80,57 @@ def test_a_report_without_a_time_that_can_be_compared_is_passed_over(updated_at:
     assert refused(reading) == {Refused.UNREADABLE_REPORT: 1}
 
 
-@pytest.mark.parametrize("cpu", [10**40, -(10**19)])
-def test_a_number_that_nobody_can_compute_with_is_passed_over(cpu: int) -> None:
+def with_everywhere(amount: int) -> list[dict[str, Any]]:
+    """Fields of reports, each with this amount in another place."""
+    fields: list[dict[str, Any]] = []
+    for usage in (Usage(amount, 1), Usage(1, amount)):
+        pod = PodUsage(uid="u", namespace="d", name="p", priority_class="", qos="", usage=Usage(1, 1))
+        window = [AggregatedUsage(duration_seconds=60, usage={"p95": usage})]
+        fields += [
+            {"node_usage": usage},
+            {"system_usage": usage},
+            {"prod_reclaimable": usage},
+            {"prod_peak": usage},
+            {"aggregated_node_usages": window},
+            {"aggregated_system_usages": window},
+            {"pods": [msgspec.structs.replace(pod, usage=usage)]},
+            {"pods": [msgspec.structs.replace(pod, containers=[ContainerUsage(name="c", usage=usage)])]},
+            {"host_applications": [HostApplicationUsage(name="h", usage=usage)]},
+            {"numa": [NumaUsage(numa_node=0, node_usage=usage)]},
+            {"numa": [NumaUsage(numa_node=0, node_usage=Usage(1, 1), system_usage=usage)]},
+        ]
+    for name in ("core_percent", "memory_bytes", "memory_percent"):
+        fields.append({"gpus": [msgspec.structs.replace(GpuUsage(minor=0, uuid="g"), **{name: amount})]})
+    return [*fields, {"report_interval_seconds": amount}, {"aggregate_duration_seconds": amount}]
+
+
+@pytest.mark.parametrize("amount", [10**40, 1 << 63, (1 << 63) - 1, MAX_AMOUNT + 1, -1, -(1 << 63), -(10**19)])
+def test_an_amount_that_no_machine_can_have_is_passed_over_wherever_it_is(amount: int) -> None:
     reading = gate()
-    assert reading.read(reported(0.0, node_usage=Usage(cpu, 1))) is None
-    assert reading.read(reported(0.0, node_usage=Usage(8000, 9_223_372_036_854_775_807))) is not None
-    assert refused(reading) == {Refused.UNREADABLE_REPORT: 1}
+    hostile = with_everywhere(amount)
+    for fields in hostile:
+        assert reading.read(reported(0.0, **fields), is_counted=False) is None, fields
+    assert refused(reading) == {Refused.UNREADABLE_REPORT: len(hostile)}
+    assert "$." in reading.refusals.of_node["n1"].reason, "it names the field"
+
+
+def test_the_largest_and_the_smallest_amounts_of_a_machine_are_read() -> None:
+    for amount in (0, MAX_AMOUNT):
+        for fields in with_everywhere(amount):
+            assert gate().read(reported(0.0, **fields)) is not None
+    assert gate().read(reported(0.0, be_quota_us=-1, signals={"lsSlowdown": -3.5})) is not None
+
+
+@pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"1e999", b"-1e300", b"1e300"])
+def test_a_number_that_is_not_finite_or_too_large_is_passed_over(number: bytes) -> None:
+    reading = gate()
+    plain = reported(0.0, signals={"cpuPressure": 1.5})
+    assert reading.read(plain) is not None
+    for digits in (b"1.5", b"300"):
+        body = plain.body.replace(digits, number)
+        assert body != plain.body
+        assert reading.read(StoredEvent(2, plain.ref, plain.headers, body, plain.stored_at_ns)) is None
+    assert refused(reading) == {Refused.UNREADABLE_REPORT: 2}
 
 
 def test_a_message_without_an_envelope_is_passed_over() -> None:

@@ -5,14 +5,13 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import typer
-from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, name_from_token, name_token
 from koordcore.events.observation import NodeUsageReported
 from rich.live import Live
 from rich.table import Table
 
 from koordctl.access.clients import projector
-from koordctl.access.log import open_log, wait_for
+from koordctl.access.log import open_log, readable_report, wait_for
 from koordctl.objects.devices import GPU_COLUMNS, GpuSort, devices_of, gpu_rows, gpu_summary
 from koordctl.render.output import console, fail, show_table, write_line
 from koordctl.render.units import cores, gibibytes
@@ -188,11 +187,10 @@ def pod_rows(reports: dict[str, NodeUsageReported], namespace: str | None, sort:
 
 
 async def _reports(names: Sequence[str]) -> dict[str, NodeUsageReported]:
-    """The newest usage report of each node that has one."""
+    """The newest usage report of each node that has a readable one."""
     async with open_log() as log:
         stored = await log.bus.observations.latest([AggregateRef("node", name_token(name)) for name in names])
-    reports = ((name_from_token(event.ref.id), CATALOGUE.read(event)) for event in stored)
-    return {name: report for name, report in reports if isinstance(report, NodeUsageReported)}
+    return {name_from_token(event.ref.id): report for event in stored if (report := readable_report(event)) is not None}
 
 
 def _show(columns: Sequence[str], rows: Callable[[], list[Row]], *, watch: bool, empty: str) -> None:

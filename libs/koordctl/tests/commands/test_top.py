@@ -2,8 +2,11 @@
 
 from typing import Any
 
+from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
+from koordctl.access.log import readable_report
 from koordctl.top import node_rows, pod_rows
+from support.histories.recording import stored
 
 
 def node(name: str, cpu_used: int | None, quota: int = -1) -> dict[str, Any]:
@@ -45,3 +48,17 @@ def test_pods_of_all_nodes_are_one_list_by_what_they_use() -> None:
     rows = pod_rows({"n": report}, None, "cpu")
     assert [row[1] for row in rows] == ["busy", "other", "idle"]
     assert [row[1] for row in pod_rows({"n": report}, "shop", "cpu")] == ["other"]
+
+
+def test_a_report_that_the_services_pass_over_is_left_out_and_hides_no_other_node() -> None:
+    def message(cpu_milli: int) -> NodeUsageReported | None:
+        report = NodeUsageReported(
+            updated_at="2026-01-01T00:00:00Z",
+            report_interval_seconds=60,
+            aggregate_duration_seconds=300,
+            node_usage=Usage(cpu_milli, 1),
+        )
+        return readable_report(stored(1, Draft(AggregateRef("node", "n1"), report, 0)))
+
+    assert message(-1) is None
+    assert message(1) is not None

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_manager.domain.admission.config_maps import config_warnings
 from koord_manager.domain.controller_names import is_enabled
@@ -25,8 +25,11 @@ from koordcore.events.nodepolicy import (
 )
 from koordcore.events.nodestate import NodeTopologyReported, TopologyZone
 from koordcore.events.objects import ConfigDeleted, NodeSpecChanged, NodeSpecDeleted
-from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
+from koordcore.events.observation import HostApplicationUsage, NodeUsageReported, PodUsage, Usage
 from koordcore.protocol.objects import Node, ObjectMeta
+from koordcore.values.resources import MAX_AMOUNT
+from koordcore.values.timestamps import rfc3339
+from support.depth import examples
 from support.manager.world import GIB, ManagerWorld, usage_of
 from support.reachable import container_sizes
 
@@ -91,6 +94,63 @@ def test_every_term_of_a_published_value_is_in_its_fact() -> None:
     assert event.mid_terms["cpu"].mode == "dynamic"
     assert event.metric_updated_at
     assert len(event.strategy) == 8
+
+
+HOSTILE = st.sampled_from((0, -1, 1 << 52, -(1 << 52), (1 << 63) - 1, -(1 << 63), 10**30)) | st.integers(
+    -(1 << 63), 1 << 63
+)
+HOSTILE_USAGE = st.builds(Usage, HOSTILE, HOSTILE)
+
+
+@settings(max_examples=examples(200))
+@given(
+    st.lists(HOSTILE_USAGE, min_size=7, max_size=7),
+    st.sampled_from(("usage", "maxUsageRequest")),
+    st.sampled_from(("usage", "request", "maxUsageRequest")),
+    st.integers(1, 20),
+)
+def test_a_node_never_lends_more_than_it_has_whatever_it_reports(
+    reported: list[Usage], cpu_policy: str, memory_policy: str, ghosts: int
+) -> None:
+    made = world(colocation=COLOCATION | {"cpuCalculatePolicy": cpu_policy, "memoryCalculatePolicy": memory_policy})
+    made.custom("noderesourcetopologies", topology("node-0", "node-1"))
+    web = made.pod("web", {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "4"}}}]}}, on="n")
+    pod, ghost, node, system, reclaimable, peak, application = reported
+    sample = usage_of(web, pod.cpu_milli, pod.memory_bytes)
+    made.view.observe(
+        1,
+        "n",
+        NodeUsageReported(
+            updated_at=rfc3339(made.now),
+            report_interval_seconds=60,
+            aggregate_duration_seconds=300,
+            node_usage=node,
+            system_usage=system,
+            pods=[sample, *(msgspec.structs.replace(sample, name=f"g{n}", usage=ghost) for n in range(ghosts))],
+            host_applications=[HostApplicationUsage(name="h", priority_class="koord-prod", usage=application)],
+            prod_reclaimable=reclaimable,
+            prod_peak=peak,
+        ),
+    )
+    event = published(made)
+    assert event is not None
+    batch_cpu, batch_memory, mid_cpu, mid_memory = (
+        event.batch_cpu_milli,
+        event.batch_memory_bytes,
+        event.mid_cpu_milli,
+        event.mid_memory_bytes,
+    )
+    assert batch_cpu is not None and 0 <= batch_cpu <= 6_000  # noqa: PT018 - of 10 cores, 60 % may be lent
+    assert batch_memory is not None and 0 <= batch_memory <= 60 * GIB  # noqa: PT018
+    assert mid_cpu is not None and 0 <= mid_cpu <= 10_000  # noqa: PT018
+    assert mid_memory is not None and 0 <= mid_memory <= 100 * GIB  # noqa: PT018
+    assert set(event.zones) == {"node-0", "node-1"}
+    for lent in event.zones.values():
+        assert 0 <= (lent.batch_cpu_milli or 0) <= 5_000
+        assert 0 <= (lent.batch_memory_bytes or 0) <= 50 * GIB
+    for terms in (*event.terms.values(), *event.mid_terms.values()):
+        numbers = [value for value in msgspec.structs.asdict(terms).values() if isinstance(value, int)]
+        assert all(-MAX_AMOUNT <= number <= MAX_AMOUNT for number in numbers), "Postgres stores them"
 
 
 def test_moves_within_the_threshold_wait_for_the_refresh_and_equal_values_are_never_said_again() -> None:

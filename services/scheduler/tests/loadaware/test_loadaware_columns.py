@@ -291,6 +291,55 @@ def agree(model: Model, columns: LoadColumns, load: PodLoad) -> None:
         assert scores[place] == score_of(columns, load, row) == model.score(load, row)
 
 
+hostile = st.sampled_from((0, 1, -1, 1 << 52, -(1 << 52), (1 << 63) - 1, -(1 << 63), 10**30)) | st.integers(
+    -(1 << 63), 1 << 63
+)
+hostile_usages = st.fixed_dictionaries({"cpu": hostile, "memory": hostile})
+hostile_facts = st.builds(
+    NodeFacts, allocatable=st.fixed_dictionaries({"cpu": st.integers(0, 16_000) | hostile, "memory": hostile})
+)
+
+
+@settings(max_examples=examples(300))
+@given(arguments, hostile_facts, st.lists(hostile_usages, min_size=4, max_size=4), vectors, st.booleans())
+def test_scores_stay_within_their_bounds_whatever_is_reported(
+    args: LoadAwareSchedulingArgs,
+    node: NodeFacts,
+    reported: list[dict[str, int]],
+    estimate: tuple[int, int],
+    prod: bool,
+) -> None:
+    usage, system, percentile, of_pod = reported
+    columns = LoadColumns(args)
+    columns.advance(0)
+    columns.on_node(0, node)
+    columns.on_pod(0, assigned("a", (400, 400), True, 0, None))
+    columns.on_metric(
+        0,
+        NodeMetric(
+            updated_at=0,
+            node_usage=usage,
+            system_usage=system,
+            aggregated={(kind, 300.0): percentile for kind in ("avg", "p95")},
+            pods={("default", "a"): PodUsage(usage=of_pod, is_prod=True)},
+        ),
+    )
+    load = PodLoad(estimate=estimate, is_prod=prod)
+    first = np.array([0], np.intp)
+    score, codes = int(columns.scores(load, first)[0]), columns.filter_codes(load, first)
+    assert 0 <= score <= MAX_SCORE
+    assert score == score_of(columns, load, 0)
+    assert (0 if codes is None else int(codes[0])) == code_of(columns, load, 0)
+
+
+def test_a_node_with_negative_usage_draws_no_pods() -> None:
+    columns = one_node(LoadAwareSchedulingArgs())
+    columns.on_metric(3, NodeMetric(updated_at=0, node_usage={"cpu": 0, "memory": 0}))
+    idle = score_of(columns, LARGE, 3)
+    columns.on_metric(3, NodeMetric(updated_at=0, node_usage={"cpu": -(1 << 62), "memory": -(1 << 62)}))
+    assert score_of(columns, LARGE, 3) == columns.scores(LARGE)[3] == idle
+
+
 def one_node(args: LoadAwareSchedulingArgs) -> LoadColumns:
     columns = LoadColumns(args)
     columns.advance(0)

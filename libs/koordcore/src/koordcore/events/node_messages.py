@@ -10,7 +10,7 @@ Source: reality spec, 6.1 and 6.2.
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final, cast
+from typing import Annotated, Final, cast
 
 import msgspec
 
@@ -28,10 +28,16 @@ from koordcore.events.envelope import (
     StoredEvent,
 )
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import MAX_AMOUNT
 
 LONGEST_NAME: Final = 253  # Largest number of characters of a node's name, and of a type in errors
 LONGEST_HEADER: Final = 1024  # Largest number of characters of a header's value
 LARGEST_NUMBER: Final = (1 << 63) - 1  # Largest absolute value of a number, which Postgres and a double can store
+
+# An amount that a machine or a device can have or use, and an amount of time. A message with another one cannot be
+# decoded: a negative usage would make a node lend what it does not have.
+MachineAmount = Annotated[int, msgspec.Meta(ge=0, le=MAX_AMOUNT)]
+MachineNumber = Annotated[float, msgspec.Meta(ge=-MAX_AMOUNT, le=MAX_AMOUNT)]  # Finite, for example a percentage
 
 _HEADERS: Final = (HEADER_ID, HEADER_CAUSATION, HEADER_CORRELATION, HEADER_ACTOR, HEADER_TRACEPARENT, HEADER_TRACESTATE)
 _SUSPICIOUS: Final = re.compile(rb"\\u0000|[0-9]{18}|[0-9][eE]")

@@ -9,14 +9,15 @@ from typing import Any
 import msgspec
 
 from koordcore.events.envelope import Event, StoredEvent
+from koordcore.events.node_messages import MachineAmount, MachineNumber
 from koordcore.events.registry import CATALOGUE, UnreadableEvent
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """An amount of usage: `cpu_milli` in milli-cores, `memory_bytes` in bytes."""
 
-    cpu_milli: int = 0
-    memory_bytes: int = 0
+    cpu_milli: MachineAmount = 0
+    memory_bytes: MachineAmount = 0
 
 
 class GpuUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -24,9 +25,9 @@ class GpuUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
     minor: int  # Minor number of the GPU
     uuid: str  # UUID of the GPU
-    core_percent: int = 0  # Used share of the cores of the GPU in percent
-    memory_bytes: int = 0  # Used memory in bytes
-    memory_percent: int = 0  # Used share of the memory of the GPU in percent
+    core_percent: MachineAmount = 0  # Used share of the cores of the GPU in percent
+    memory_bytes: MachineAmount = 0  # Used memory in bytes
+    memory_percent: MachineAmount = 0  # Used share of the memory of the GPU in percent
 
 
 class ContainerUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -72,7 +73,7 @@ class HostApplicationUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defau
 class AggregatedUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Percentiles of the node's usage over one window."""
 
-    duration_seconds: int  # Length of the window
+    duration_seconds: MachineAmount  # Length of the window
     # Percentile ("avg", "p50", "p90", "p95", "p99") -> usage; empty if there are too few samples.
     usage: dict[str, Usage]
 
@@ -90,8 +91,8 @@ class NodeUsageReported(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The periodic usage report of a node's agent. The status of the node's NodeMetric is written from it."""
 
     updated_at: str  # RFC 3339 time of the report
-    report_interval_seconds: int  # Seconds between two reports
-    aggregate_duration_seconds: int  # Length of the window over which usage is averaged
+    report_interval_seconds: MachineAmount  # Seconds between two reports
+    aggregate_duration_seconds: MachineAmount  # Length of the window over which usage is averaged
     node_usage: Usage | None = None  # Average over that window; None if there is no sample yet
     aggregated_node_usages: list[AggregatedUsage] = []  # Percentiles of the node's usage, one entry per window length
     # Usage of the node minus pods and host applications, at least 0; None if there is no sample yet.
@@ -107,7 +108,7 @@ class NodeUsageReported(Event, frozen=True, kw_only=True, omit_defaults=True):
     prod_peak: Usage | None = None
     # Health signals in percent (manager spec, 16.1): "cpuPressure", "memoryPressure", "cpuThrottled", "lsSlowdown".
     # Signals that are not measured are absent.
-    signals: dict[str, float] = {}
+    signals: dict[str, MachineNumber] = {}
     gpus: list[GpuUsage] = []  # The GPUs of the node whose usage is measured, ascending by minor number
     numa: list[NumaUsage] = []  # Usage by NUMA node, ascending; empty if unknown
 

@@ -40,6 +40,7 @@ __all__ = [
     "mirror_info",
     "open_log",
     "operator_settings",
+    "readable_report",
     "wait_for",
     "warn_of_dropped",
 ]
@@ -86,14 +87,22 @@ class OpenLog:
         return found if upto is None else [event for event in found if event.seq <= upto]
 
     async def last_report(self, token: str) -> NodeUsageReported | None:
-        """Return the newest usage report of a node, by its subject token; None if there is none."""
-        from koordcore.events import CATALOGUE
+        """Return the newest usage report of a node, by its subject token; None if there is none that can be read."""
         from koordcore.events.envelope import AggregateRef
-        from koordcore.events.observation import NodeUsageReported
 
         stored = await self.obs.last_of(self.names.subject("obs", AggregateRef("node", token)))
-        event = CATALOGUE.read(stored) if stored is not None else None
-        return event if isinstance(event, NodeUsageReported) else None
+        return None if stored is None else readable_report(stored)
+
+
+def readable_report(stored: StoredEvent) -> NodeUsageReported | None:
+    """Return the usage report in a message of a node; None if the services pass it over, because it cannot be read."""
+    from koordcore.events.observation import usage_report
+    from koordcore.events.registry import UnreadableEvent
+
+    try:
+        return usage_report(stored)
+    except UnreadableEvent:
+        return None
 
 
 def key_folder(var: Path) -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 from koordcore.events import observation
 from koordcore.events.observation import GpuUsage
 from koordcore.protocol.config.sections import MemoryCollectPolicy
+from koordcore.values.resources import clamped
 
 from koord_agent.domain.metrics.gpu_usage import GpuReading, gpu_usages
 from koord_agent.domain.metrics.metric_kinds import Kind
@@ -294,11 +295,11 @@ def _windows(windows: Iterable[AggregatedUsage]) -> list[observation.AggregatedU
 
 
 def _peak(peak: Peak) -> observation.Usage:
-    return observation.Usage(cpu_milli=peak.cpu_milli, memory_bytes=peak.memory_bytes)
+    return observation.Usage(cpu_milli=clamped(peak.cpu_milli), memory_bytes=clamped(peak.memory_bytes))
 
 
 def _sample(used: Usage) -> observation.Usage:
-    return observation.Usage(cpu_milli=used.cpu_milli, memory_bytes=used.memory_bytes)
+    return observation.Usage(cpu_milli=clamped(used.cpu_milli), memory_bytes=clamped(used.memory_bytes))
 
 
 def _sample_or_none(used: Usage | None) -> observation.Usage | None:

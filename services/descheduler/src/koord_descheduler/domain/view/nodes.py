@@ -8,7 +8,7 @@ from koordcore.events.observation import NodeUsageReported, Usage
 from koordcore.protocol.annotations.node import NodeReservation, node_reservation, trim_allocatable
 from koordcore.protocol.objects import Node, Taint
 from koordcore.protocol.resource_names import DEPRECATED, rename_resources
-from koordcore.values.resources import Amounts, amount_of, parse_resources
+from koordcore.values.resources import Amounts, amount_of, clamped, parse_resources
 from koordcore.values.timestamps import unix_seconds
 
 
@@ -91,4 +91,4 @@ def metric_of_report(report: NodeUsageReported, position: int) -> NodeMetric | N
 
 
 def _amounts(usage: Usage) -> Amounts:
-    return {"cpu": usage.cpu_milli, "memory": usage.memory_bytes}
+    return {"cpu": clamped(usage.cpu_milli), "memory": clamped(usage.memory_bytes)}

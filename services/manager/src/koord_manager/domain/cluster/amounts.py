@@ -17,7 +17,7 @@ from koordcore.protocol.priority import PriorityBand, priority_class
 from koordcore.protocol.qos import QosClass, qos
 from koordcore.protocol.resource_names import LENT
 from koordcore.values.quantity import parse_milli, parse_value
-from koordcore.values.resources import Amounts
+from koordcore.values.resources import Amounts, clamped
 
 LOW_PRIORITY = (PriorityBand.BATCH, PriorityBand.FREE)
 _ALIVE = ("", "Running", "Pending")
@@ -94,8 +94,10 @@ def scaled(amount: int, percent: int) -> int:
 
 
 def amount_of_usage(usage: Usage | None) -> Amount:
-    """Return a usage sample as an amount in milli-cores and bytes; zeros if there is no sample."""
-    return Amount(usage.cpu_milli, usage.memory_bytes) if usage else Amount()
+    """Return a usage sample as an amount in milli-cores and bytes, each within 0..`MAX_AMOUNT`; zeros if there is no
+    sample.
+    """
+    return Amount(clamped(usage.cpu_milli), clamped(usage.memory_bytes)) if usage else Amount()
 
 
 def node_capacity(node: Node) -> Amount | None:

@@ -1,7 +1,7 @@
 """Turn a NodeMetric object of Koordinator's node agent into the report that our own agent would send.
 
-If a quantity is not valid, the whole sample is left out. It must not count as zero, because a node with zero usage
-would lend everything.
+If a quantity is not valid, or no machine can have it, the whole sample is left out. It must not count as zero, because
+a node with zero usage would lend everything.
 
 Source:
     protocol spec, 9.1; manager spec, 4.3
@@ -17,6 +17,7 @@ from koordcore.values import codec
 from koordcore.values.duration import parse_seconds
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_milli, parse_value
+from koordcore.values.resources import clamped
 
 
 class _ResourceMap(KubeStruct):
@@ -142,9 +143,10 @@ def _usage(found: _ResourceMap) -> observation.Usage | None:
     if "cpu" not in amounts or "memory" not in amounts:
         return None
     try:
-        return observation.Usage(cpu_milli=parse_milli(amounts["cpu"]), memory_bytes=parse_value(amounts["memory"]))
+        cpu, memory = parse_milli(amounts["cpu"]), parse_value(amounts["memory"])
     except InvalidInput:
         return None
+    return observation.Usage(cpu, memory) if (cpu, memory) == (clamped(cpu), clamped(memory)) else None
 
 
 def _aggregated(items: list[_Aggregated]) -> list[observation.AggregatedUsage]:

@@ -16,7 +16,7 @@ from koordcore.protocol.amplification import parse_raw_allocatable
 from koordcore.protocol.annotations.node import trim_allocatable
 from koordcore.protocol.priority import PriorityBand
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.resources import MAX_AMOUNT, Amounts, amount_of
+from koordcore.values.resources import Amounts, amount_of, clamped
 from numpy.typing import NDArray
 
 from koord_descheduler.domain.plugins.low_node_load.arguments import NodePoolArgs
@@ -128,7 +128,7 @@ def measured(pool: NodePoolArgs, nodes: Sequence[NodeView], cluster: ClusterView
 
 
 def _amount(amounts: Amounts, name: str) -> int:
-    return min(amounts.get(name, 0), MAX_AMOUNT)
+    return clamped(amounts.get(name, 0))
 
 
 def _compared(pool: NodePoolArgs) -> tuple[str, ...]:
@@ -179,8 +179,8 @@ def _limits(
     width = len(compared)
     whole = capacity[:, :width]
     lows, highs = whole.copy(), whole.copy()
-    # 100 * usage / capacity; a node without the resource adds 0 to the average
-    percent = np.divide(100.0 * usage, capacity, out=np.zeros(usage.shape), where=capacity > 0)
+    # 100 * usage / capacity. A node without the resource adds 0 to the average, and no node adds more than 100.
+    percent = np.divide(100.0 * np.minimum(usage, capacity), capacity, out=np.zeros(usage.shape), where=capacity > 0)
     average = percent.mean(axis=0) if len(percent) else np.zeros(percent.shape[1])
     for column, name in enumerate(compared):
         if deviation and low.get(name) == 0:

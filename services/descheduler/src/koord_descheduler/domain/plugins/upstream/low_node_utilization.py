@@ -117,11 +117,17 @@ class LowNodeUtilization:
         args = self._args
         if not args.use_deviation_thresholds or not found:
             return args.thresholds, args.target_thresholds
-        means = {name: _mean([each.percent(name) for each in found if each.has(name)]) for name in args.thresholds}
+        means = {name: _mean([_counted(each, name) for each in found if each.has(name)]) for name in args.thresholds}
         return (
             {name: _clamped(means[name] - percent) for name, percent in args.thresholds.items()},
             {name: _clamped(means[name] + percent) for name, percent in args.target_thresholds.items()},
         )
+
+
+def _counted(usage: utilization.NodeUsage, name: str) -> float:
+    # a node that reports more than it has must not make the mean of the others
+    percent = usage.percent(name)
+    return percent if usage.metric is None else min(percent, 100.0)
 
 
 def _mean(percents: Sequence[float]) -> float:

@@ -28,7 +28,7 @@ from koordcore.protocol.objects import Node
 from koordcore.protocol.priority import PriorityBand
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.resources import parse_resources
+from koordcore.values.resources import clamped, parse_resources
 
 from koord_manager.domain.cluster.amounts import Amount, PodUse, scaled, system_usage
 
@@ -163,9 +163,11 @@ def _terms(
 ) -> OvercommitTerms:
     """Return the terms of the formula for one resource, all amounts in milli-cores or bytes.
 
-    `cap_percent` limits the result to a percentage of the capacity; None for no limit.
+    `cap_percent` limits the result to a percentage of the capacity; None for no limit. Whatever was reported, the
+    result is at least 0, at most the capacity without its margin, and each sum is one that the log and Postgres store.
     """
-    used, request, max_usage_request = use
+    used, request, max_usage_request = map(clamped, use)
+    system = clamped(system)
     margin = scaled(capacity, 100 - reclaim_percent)
     match policy:
         case CalculatePolicy.REQUEST:
@@ -174,7 +176,7 @@ def _terms(
             result = capacity - margin - max(system, reserved) - max_usage_request
         case CalculatePolicy.USAGE:
             result = capacity - margin - max(system, reserved) - used
-    result = max(result, 0)
+    result = max(min(result, capacity - margin), 0)
     cap = None if cap_percent is None else scaled(capacity, cap_percent)
     return OvercommitTerms(
         capacity=capacity,

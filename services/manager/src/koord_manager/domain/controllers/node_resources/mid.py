@@ -20,6 +20,7 @@ from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.config.sections import ColocationStrategy
 from koordcore.protocol.objects import Node
 from koordcore.protocol.priority import PriorityBand
+from koordcore.values.resources import clamped
 
 from koord_manager.domain.cluster.amounts import Amount, PodUse, amount_of_usage, scaled, system_usage
 from koord_manager.domain.controllers.node_resources.batch import node_reserved
@@ -88,6 +89,7 @@ def _dynamic(capacity: int, inputs: tuple[int, int, int, int], percent: int, cap
     `inputs` are the amounts that are reclaimable, unused, used by the system or reserved, and requested by prod pods.
     """
     reclaimable, unused, taken, requested = inputs
+    taken, requested = clamped(taken), clamped(requested)
     share = scaled(max(capacity - taken - requested, 0), percent)
     cap = scaled(capacity, cap_percent)
     return MidTerms(

@@ -90,7 +90,7 @@ def _capacity(zone: Zone) -> Amount | None:
                 amounts[resource.name] = parse_milli(resource.allocatable)
             except InvalidInput:
                 continue
-    return Amount(amounts.get(CPU, 0), amounts.get(MEMORY, 0)) if amounts else None
+    return Amount(max(amounts.get(CPU, 0), 0), max(amounts.get(MEMORY, 0), 0)) if amounts else None
 
 
 def _fine(amount: Amount) -> Amount:
@@ -114,7 +114,9 @@ def _share(pod: PodUse, parts: int) -> HighPriorityUse:
 def _zone_batch(
     capacity: Amount, system: Amount, reserved: Amount, use: HighPriorityUse, strategy: ColocationStrategy
 ) -> ZoneBatch:
-    """Return the batch resources of a zone; memory arguments are in thousandths of a byte."""
+    """Return the batch resources of a zone, each at least 0 and at most its capacity; memory arguments are in
+    thousandths of a byte.
+    """
     whole_memory = -(-capacity.memory // _MILLI)
     taken = system.larger(reserved)
     cpu = capacity.cpu - scaled(capacity.cpu, 100 - strategy.cpu_reclaim_threshold_percent) - taken.cpu
@@ -132,7 +134,7 @@ def _zone_batch(
             memory -= taken.memory + use.max_usage_request.memory
         case CalculatePolicy.USAGE:
             memory -= taken.memory + use.used.memory
-    cpu, memory = max(cpu, 0), max(-(-memory // _MILLI), 0)
+    cpu, memory = max(min(cpu, capacity.cpu), 0), max(min(-(-memory // _MILLI), whole_memory), 0)
     if strategy.batch_cpu_threshold_percent is not None:
         cpu = min(cpu, scaled(capacity.cpu, strategy.batch_cpu_threshold_percent))
     if strategy.batch_memory_threshold_percent is not None:

@@ -16,7 +16,7 @@ from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from koordcore.values.integers import parse_decimal
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.resources import MAX_AMOUNT
+from koordcore.values.resources import clamped
 
 from koord_scheduler.domain.config.koordinator_args import LoadAwareSchedulingArgs
 from koord_scheduler.domain.plugins.loadaware.estimate import estimate_pod
@@ -36,12 +36,12 @@ def vector_of(amounts: AmountsByResource, resources: Sequence[str]) -> Vector:
 
 
 def estimate_vector(pod: Pod, args: LoadAwareSchedulingArgs) -> Vector:
-    """Return the estimated usage of a pod for each resource that the plugin considers, at most MAX_AMOUNT each. The
+    """Return the estimated usage of a pod for each resource that the plugin considers, each within 0..MAX_AMOUNT. The
     order is that of `args.resources`; units are milli-cores, bytes, whole units. Raises InvalidInput: a request or
     limit is not a valid quantity.
     """
     estimated = estimate_pod(pod, args)
-    return tuple([min(estimated.get(resource, 0), MAX_AMOUNT) for resource in args.resources])
+    return tuple([clamped(estimated.get(resource, 0)) for resource in args.resources])
 
 
 class AssignedPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):

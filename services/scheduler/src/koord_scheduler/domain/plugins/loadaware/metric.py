@@ -8,7 +8,7 @@ from typing import Final
 from koordcore.events.observation import NodeUsageReported, Usage
 from koordcore.protocol.priority import PriorityBand
 from koordcore.protocol.resource_names import CPU, MEMORY
-from koordcore.values.resources import Amounts
+from koordcore.values.resources import Amounts, clamped
 
 DEFAULT_REPORT_INTERVAL_SECONDS: Final = 60
 
@@ -83,4 +83,4 @@ def metric_of_report(report: NodeUsageReported) -> NodeMetric:
 
 
 def _amounts(usage: Usage) -> Amounts:
-    return {CPU: usage.cpu_milli, MEMORY: usage.memory_bytes}
+    return {CPU: clamped(usage.cpu_milli), MEMORY: clamped(usage.memory_bytes)}

@@ -162,9 +162,11 @@ def _everything(resources: Sequence[str]) -> Room:
 
 
 def left_of(node: Reported, used: Sequence[int]) -> list[int]:
-    """Return capacity minus `used` for each resource; -1 for a resource with which every pod scores 0."""
+    """Return capacity minus `used` for each resource, at most the capacity and `MAX_AMOUNT`; -1 for a resource with
+    which every pod scores 0.
+    """
     return [
-        min(amount - taken, MAX_AMOUNT) if amount > 0 and amount >= taken else -1
+        min(amount - max(taken, 0), MAX_AMOUNT) if amount > 0 and amount >= taken else -1
         for amount, taken in zip(node.capacity, used, strict=True)
     ]
 
