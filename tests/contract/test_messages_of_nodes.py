@@ -12,12 +12,19 @@ from koord_scheduler.domain.loop.folding.log import fold
 from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.replay.state_hash import state_hash
 from koordcore.events import CATALOGUE
-from koordcore.events.envelope import AggregateRef, Draft, StoredEvent
-from koordcore.events.nodestate import PodsStarted
+from koordcore.events.envelope import AggregateRef, Draft, Event, StoredEvent
+from koordcore.events.nodestate import (
+    DeviceInventoryChanged,
+    NodeTopologyReported,
+    PodsStarted,
+    ReportedDevice,
+    TopologyZone,
+)
 from koordcore.events.objects import NodeSpecDeleted
 from koordcore.events.registry import UnreadableEvent
 from koordcore.state import ClusterState
 from koordcore.values import codec
+from koordcore.values.resources import MAX_AMOUNT
 from support.depth import seeds
 from support.histories.history import every_kind_once, history
 from support.histories.recording import stored
@@ -109,6 +116,25 @@ def test_a_message_of_a_node_is_passed_over_with_a_reason(message: StoredEvent, 
 def test_a_body_that_not_everybody_can_store_is_passed_over(body: bytes) -> None:
     fact = started()
     assert CATALOGUE.why_passed_over(StoredEvent(7, fact.ref, fact.headers, body))
+
+
+@pytest.mark.parametrize("amount", [-1, MAX_AMOUNT + 1, -(1 << 63), (1 << 63) - 1, 1 << 64])
+def test_amounts_that_no_device_and_no_zone_can_have_are_passed_over(amount: int) -> None:
+    def about(event: Event) -> StoredEvent:
+        return stored(7, Draft(AggregateRef("nodestate", "n1"), event, 0))
+
+    def gpu(memory: int) -> StoredEvent:
+        amounts = {"koordinator.sh/gpu-core": 100, "koordinator.sh/gpu-memory": memory}
+        return about(DeviceInventoryChanged(devices=[ReportedDevice(type="gpu", minor=0, amounts=amounts)]))
+
+    def zone(**amounts: dict[str, int]) -> StoredEvent:
+        return about(NodeTopologyReported(policies=[], zones=[TopologyZone(name="node-0", **amounts)]))
+
+    assert CATALOGUE.read(gpu(MAX_AMOUNT)) is not None
+    assert CATALOGUE.read(zone(capacity={"cpu": 0}, allocatable={"cpu": MAX_AMOUNT})) is not None
+    for refused in (gpu(amount), zone(capacity={"cpu": amount}), zone(allocatable={"memory": amount})):
+        assert CATALOGUE.read(refused) is None
+        assert "body: " in CATALOGUE.why_passed_over(refused)
 
 
 def test_a_fact_of_the_control_plane_that_cannot_be_read_still_halts_folds() -> None:

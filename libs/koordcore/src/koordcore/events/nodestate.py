@@ -8,6 +8,7 @@ Source: event-bus spec, 2.1; agent spec, 11 and 19; runtime spec, 10.
 import msgspec
 
 from koordcore.events.envelope import Event
+from koordcore.events.node_messages import MachineAmount
 from koordcore.events.registry import CATALOGUE
 
 
@@ -212,8 +213,8 @@ class TopologyZone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """One NUMA node with its resources."""
 
     name: str  # Name of the zone in the NodeResourceTopology, for example "node-0"
-    capacity: dict[str, int] = {}  # Resource -> amount: milli-cores for cpu, bytes for everything else
-    allocatable: dict[str, int] = {}  # Resource -> amount that pods may use, in the units of `capacity`
+    capacity: dict[str, MachineAmount] = {}  # Resource -> amount: milli-cores for cpu, bytes for everything else
+    allocatable: dict[str, MachineAmount] = {}  # Resource -> amount that pods may use, in the units of `capacity`
 
 
 class CpuCache(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -247,7 +248,7 @@ class ReportedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     minor: int  # Index of the device within its type
     id: str = ""  # UUID; the bus id for an RDMA device
     # Resource name -> capacity of the device: bytes for memory, 100 for resources in percent.
-    amounts: dict[str, int] = {}
+    amounts: dict[str, MachineAmount] = {}
     healthy: bool | None = None  # None means that the health is unknown; such a device counts as healthy
     code: str = ""  # Why the device is unhealthy, in one word; "" if it is not
     message: str = ""  # Why the device is unhealthy, one sentence; "" if it is not

@@ -12,7 +12,7 @@ from koordcore.protocol import resource_names as names
 from koordcore.protocol.hardware.devices import Device
 from koordcore.state.aggregates import NodePolicyState
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.resources import ResourceList, add, parse_resources
+from koordcore.values.resources import ResourceList, add, clamped, parse_resources
 
 from koord_manager.domain.cluster.nodes import GPU_RESOURCES, is_told
 from koord_manager.domain.controller_names import GPU, RDMA
@@ -40,7 +40,7 @@ def device_resources(device: Device | None, *, sync_shared_gpus: bool) -> Device
     gpus = [entry for entry in device.spec.devices if entry.type == "gpu" and entry.health]
     rdma = sum(entry.type == "rdma" and entry.health for entry in device.spec.devices)
     total = _summed([entry.resources for entry in gpus])
-    resources = {name: total[name].value() for name in GPU_RESOURCES if name in total}
+    resources = {name: clamped(total[name].value()) for name in GPU_RESOURCES if name in total}
     labels = device.metadata.labels
     if names.GPU_CORE in resources and labels.get(keys.GPU_VENDOR, "") in _WITH_WHOLE_GPUS:
         resources[names.GPU] = resources[names.GPU_CORE]
