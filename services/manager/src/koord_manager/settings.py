@@ -20,6 +20,7 @@ from koord_manager.domain.admission.context.facts import ENHANCED_NAME, ENHANCED
 from koord_manager.domain.admission.options import GATE_DEFAULTS, WITHOUT_EFFECT, BindingPolicy, Options
 from koord_manager.domain.controller_names import CONTROLLERS, PLUGINS
 from koord_manager.domain.controllers.recommender.settings import RecommenderSettings, read_settings
+from koord_manager.domain.gateway.change_budget import DEFAULT_BYTES_PER_MINUTE
 
 LEASE_NAME = "koordinator-manager"
 
@@ -52,6 +53,12 @@ class KubernetesSettings(ElectedSettings):
     watch_idle: Seconds = Field(150.0, gt=0, description="Time after which a silent watch is opened again.")
     sweep_period: Seconds = Field(
         600.0, ge=0, description="Time between comparisons of fold and API server; 0 for none."
+    )
+    namespace_bytes_per_minute: int = Field(
+        DEFAULT_BYTES_PER_MINUTE,
+        ge=1,
+        description="Bytes of changes that objects of one namespace may write to the log per minute; eight times as "
+        "many at once. Others wait, and the newest version is written.",
     )
     take_node_metrics: bool = Field(
         False, description="Read NodeMetric status from a stock node agent instead of writing it from our reports."

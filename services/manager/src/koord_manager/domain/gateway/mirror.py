@@ -18,7 +18,7 @@ import msgspec
 from koordcore.events import objects
 from koordcore.events.envelope import AggregateRef, Draft, Event, name_token, namespaced_token
 from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref
-from koordcore.protocol import storage
+from koordcore.protocol import keys, storage
 from koordcore.protocol.config.config_map import read_config_map
 from koordcore.protocol.objects import (
     ConfigMap,
@@ -59,6 +59,10 @@ from koord_manager.domain.gateway.resources import Intake, Mirrored
 
 Json = dict[str, Any]
 
+LONGEST_FOREIGN: Final = 4096
+"""Largest number of characters of an annotation that nothing of the product reads."""
+_OUR_DOMAINS: Final = ("koordinator.sh", "kubernetes.io", "k8s.io")
+_OUR_KEYS: Final = frozenset(value for value in vars(keys).values() if isinstance(value, str))
 _SPEC: Final = ("replicas", "parallelism", "selector", "clusterIP")
 """Fields of the spec of owners and Services that placement reads."""
 _STORAGE: Final[Mapping[str, type[KubeStruct]]] = {
@@ -137,9 +141,8 @@ def cleaned(resource: Mirrored, found: Object) -> Object:
             found.data = our_sections(found.data)
         return found
     meta: Json = {key: found["metadata"][key] for key in _KEPT_METADATA if found["metadata"].get(key)}
-    annotations = meta.get("annotations")
-    if annotations and LAST_APPLIED in annotations:
-        meta["annotations"] = {key: value for key, value in annotations.items() if key != LAST_APPLIED}
+    if "annotations" in meta:
+        meta["annotations"] = kept_annotations(meta["annotations"])
     result: Json = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
     if resource.intake is Intake.TRIMMED:
         meta.pop("generation", None)
@@ -193,10 +196,27 @@ def _counts_as_spec(pod: Pod) -> bool:
         return False  # nobody counts such a pod
 
 
+def kept_annotations(annotations: dict[str, str]) -> dict[str, str]:
+    """Return the annotations that the log keeps: without kubectl's copy of the manifest, and without texts of more than
+    `LONGEST_FOREIGN` characters that nothing of the product and of Kubernetes reads.
+    """
+    if LAST_APPLIED not in annotations and all(len(text) <= LONGEST_FOREIGN for text in annotations.values()):
+        return annotations
+    return {
+        key: text
+        for key, text in annotations.items()
+        if key != LAST_APPLIED and (len(text) <= LONGEST_FOREIGN or _is_read(key))
+    }
+
+
+def _is_read(key: str) -> bool:
+    return key in _OUR_KEYS or key.partition("/")[0].endswith(_OUR_DOMAINS)
+
+
 def clean_meta(meta: ObjectMeta) -> None:
     """Remove the fields of an object's metadata that the log does not keep."""
     meta.resource_version = ""
-    meta.annotations.pop(LAST_APPLIED, None)
+    meta.annotations = kept_annotations(meta.annotations)
 
 
 def name_of(found: Object) -> tuple[str, str, str]:

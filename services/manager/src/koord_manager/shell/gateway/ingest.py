@@ -3,6 +3,9 @@
 The facts of several pages of lists wait for the log at the same time. All else happens one after the other: what a
 watch tells, pods without a node, and the end of a list.
 
+Changes beyond the budget of their namespace wait, and the newest version of an object replaces the one that waits
+(`domain.gateway.change_budget`).
+
 For objects that this manager writes, such as NodeSLO, only uid and spec are remembered. The status of a NodeMetric that
 another agent writes becomes a usage report besides.
 
@@ -19,7 +22,9 @@ from koordcore.ending import end_tasks
 from koordcore.events.envelope import AggregateRef, Draft, name_token
 from koordcore.events.observation import NodeUsageReported
 from koordcore.ports.eventlog import Appended, AppendOutcome
+from koordcore.service.telemetry.logging import Logger
 
+from koord_manager.domain.gateway.change_budget import ChangeBudget
 from koord_manager.domain.gateway.mirror import Seen, is_whole, known_of, name_of, next_draft
 from koord_manager.domain.gateway.node_metric import report_of
 from koord_manager.domain.gateway.objects.node_objects import Known
@@ -32,6 +37,9 @@ from koord_manager.shell.gateway.pages_under_way import PagesUnderWay
 MOST_AT_ONCE = 500
 """Maximum number of objects decided at once."""
 NODE_METRICS = "nodemetrics"
+WARN_SECONDS = 600.0
+"""Shortest interval of warnings about one namespace."""
+_MOST_WARNED = 1000
 
 Report = Callable[[str, NodeUsageReported], Awaitable[None]]
 
@@ -43,6 +51,7 @@ class Ingest:
         report: Called with the name of a node and a new usage report in its NodeMetric.
         changed: Called with (plural, name) if an object changed that this manager itself writes, such as a NodeSLO.
         page_stored: Called after each page of a list whose facts are stored and folded.
+        delayed: Called for each version of an object that has to wait for the budget of its namespace.
     """
 
     def __init__(
@@ -53,9 +62,16 @@ class Ingest:
         report: Report,
         changed: Callable[[str, str], None],
         errors: ErrorBoundary,
+        budget: ChangeBudget,
+        delayed: Callable[[], None],
+        logger: Logger,
         page_stored: Callable[[], None] = lambda: None,
     ) -> None:
         self._errors = errors
+        self.budget = budget
+        self._delayed = delayed
+        self._logger = logger
+        self._warned: dict[str, float] = {}  # Namespace -> when it was last warned about
         self._facts = facts
         self._queue = queue
         self._report = report
@@ -89,7 +105,11 @@ class Ingest:
 
     async def _read(self, pages: PagesUnderWay) -> None:
         while True:
-            sighting = await self._queue.get()
+            sighting = await self._next()
+            if due := self.budget.due(self._now()):
+                await self._take(due[:MOST_AT_ONCE], pages, are_pages=False)
+            if sighting is None:
+                continue
             if isinstance(sighting, Complete):
                 await self._complete(sighting, pages)
                 continue
@@ -104,6 +124,18 @@ class Ingest:
                     batch.extend(following.seen)
                     are_pages = are_pages and following.is_page
             await self._take(batch, pages, are_pages=are_pages)
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+    async def _next(self) -> Sighting | None:
+        """Return the next observation; None if waiting changes are to be looked at before one comes."""
+        try:
+            async with asyncio.timeout(self.budget.pause(self._now())):
+                return await self._queue.get()
+        except TimeoutError:
+            return None
 
     async def _complete(self, complete: Complete, pages: PagesUnderWay) -> None:
         """Record the deletion of objects that the log has and a complete list does not contain."""
@@ -157,7 +189,7 @@ class Ingest:
                 draft = None
                 while sightings and draft is None:
                     with self._errors(ref):
-                        draft = next_draft(self._facts.view, sightings[0])
+                        draft = self._admitted(sightings[0])
                     if draft is None:
                         sightings.popleft()
                 if draft is None:
@@ -172,6 +204,28 @@ class Ingest:
                     sightings.popleft()
                 if not sightings:
                     del waiting[draft.ref]
+
+    def _admitted(self, seen: Seen) -> Draft | None:
+        """Return the next fact about an object; None if there is none, or if it has to wait for its budget."""
+        draft = next_draft(self._facts.view, seen)
+        if draft is None:
+            self.budget.settle(seen)
+            return None
+        if self.budget.admits(self._facts.view, seen, draft, self._now()):
+            return draft
+        self._delayed()
+        self._warn(name_of(seen.object)[0], str(seen.ref))
+        return None
+
+    def _warn(self, namespace: str, ref: str) -> None:
+        now = self._now()
+        if now - self._warned.get(namespace, -WARN_SECONDS) < WARN_SECONDS:
+            return
+        if len(self._warned) >= _MOST_WARNED:
+            self._warned.clear()
+        self._warned[namespace] = now
+        waiting = self.budget.waiting_in(namespace)
+        self._logger.warning("changes_wait", namespace=namespace, objects=waiting, example=ref)
 
     async def _append(self, drafts: list[Draft]) -> list[AppendOutcome | None]:
         """Append drafts, and return their outcomes; None for one that can never be stored.

@@ -45,10 +45,22 @@ class GatewayMetrics:
         self._failures = Counter(
             "koord_gateway_failures", "Number of objects that failed.", ("part",), registry=registry
         )
+        self._delayed = Counter(
+            "koord_gateway_changes_delayed",
+            "Versions of objects that had to wait for the budget of their namespace.",
+            registry=registry,
+        )
+        self._waiting = gauge(
+            "koord_gateway_changes_waiting", "Objects with a change that waits for the budget of their namespace."
+        )
         self._lists = gauge("koord_gateway_lists", "Lists of a resource in this term.", ("resource",))
         self._synced = gauge("koord_gateway_synced", "1 if the resource has been listed in this term.", ("resource",))
         self._errors = gauge("koord_gateway_watch_errors", "Lists and watches that failed in this term.", ("resource",))
         self._unreadable = gauge("koord_gateway_unreadable_objects", "Objects that could not be read.", ("resource",))
+
+    def delayed(self) -> None:
+        """Count a version of an object that has to wait for the budget of its namespace."""
+        self._delayed.inc()
 
     def drifted(self, resource: str) -> None:
         """Count an object of a resource, one of `SWEPT`, that differs between the fold and the API server."""
@@ -69,6 +81,9 @@ class GatewayMetrics:
 
     def scale_read(self, meaning: str) -> None:
         self._scales.labels(meaning).inc()
+
+    def waiting(self, objects: int) -> None:
+        self._waiting.set(objects)
 
     def watches(self, figures: Mapping[str, WatchFigures]) -> None:
         """Set the metrics about each resource (by name): whether it was listed in this term, and its numbers."""

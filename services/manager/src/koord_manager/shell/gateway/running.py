@@ -28,6 +28,7 @@ from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.cluster.work_queue import WorkQueue
+from koord_manager.domain.gateway.change_budget import DEFAULT_BYTES_PER_MINUTE, ChangeBudget
 from koord_manager.domain.gateway.mirror import mirrored_count
 from koord_manager.domain.gateway.pending_writes import NODE, PendingWrites
 from koord_manager.domain.gateway.pod_status_writes import KubernetesEvent
@@ -68,6 +69,8 @@ class GatewaySettings:
     resync_seconds: float = 0.0  # Interval of complete lists, or 0 for none
     # Interval between comparisons of fold and API server (event-bus spec, 9.3), or 0 for none.
     sweep_seconds: float = 600.0
+    # Bytes of changes that the objects of one namespace may write to the log per minute; see `ChangeBudget`.
+    namespace_bytes_per_minute: int = DEFAULT_BYTES_PER_MINUTE
     report_seconds: float = 5.0  # Interval at which new reports are looked for, to be written as NodeMetric status
     epoch_namespace: str = "koordinator-system"  # Namespace of the ConfigMap with the cluster's epoch
 
@@ -207,6 +210,9 @@ class _TermOfGateway:
             changed=self._known_changed,
             errors=self._errors("ingest"),
             page_stored=self._page_stored,
+            budget=ChangeBudget(settings.namespace_bytes_per_minute),
+            delayed=context.metrics.delayed,
+            logger=context.logger,
         )
         self._outbox = Outbox(
             context.api,
@@ -348,7 +354,15 @@ class _TermOfGateway:
 
     async def _sweep(self) -> None:
         context, errors = self._context, self._errors("sweep")
-        sweep = Sweep(context.api, self._facts, self._settings.resources, context.logger, context.metrics, errors)
+        sweep = Sweep(
+            context.api,
+            self._facts,
+            self._settings.resources,
+            context.logger,
+            context.metrics,
+            errors,
+            self._ingest.budget.is_waiting,
+        )
         while True:
             await asyncio.sleep(self._settings.sweep_seconds)
             with errors("the whole sweep"):
@@ -375,5 +389,6 @@ class _TermOfGateway:
 
     async def _watch_figures(self) -> None:
         while True:
+            self._context.metrics.waiting(len(self._ingest.budget))
             self._context.metrics.watches({watch.resource.name: watch.figures for watch in self._watches})
             await asyncio.sleep(1.0)

@@ -6,6 +6,8 @@ Source:
     event-bus spec, 9.3
 """
 
+from collections.abc import Callable
+
 from koordcore.events.envelope import AggregateRef
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
@@ -20,7 +22,11 @@ from koord_manager.shell.gateway.reading import RequestRefused, list_pages
 
 
 class Sweep:
-    """Compares all pods and nodes of the API server with the fold, and records and corrects differences."""
+    """Compares all pods and nodes of the API server with the fold, and records and corrects differences.
+
+    Args:
+        waits: Whether a change of an object waits for the budget of its namespace. Then it is expected to differ.
+    """
 
     def __init__(
         self,
@@ -30,6 +36,7 @@ class Sweep:
         logger: Logger,
         metrics: GatewayMetrics,
         errors: ErrorBoundary,
+        waits: Callable[[Seen], bool] = lambda _: False,
     ) -> None:
         self._api = api
         self._facts = facts
@@ -37,6 +44,7 @@ class Sweep:
         self._logger = logger
         self._metrics = metrics
         self._errors = errors
+        self._waits = waits
 
     async def once(self) -> int:
         """Compare all pods and nodes once, and return the number of differences.
@@ -90,7 +98,7 @@ class Sweep:
 
     async def _is_different(self, seen: Seen) -> bool:
         view = self._facts.view
-        drift = drifts.find_drift(view, seen)
+        drift = None if self._waits(seen) else drifts.find_drift(view, seen)
         if drift is None:
             return False
         self._metrics.drifted(seen.resource.plural)

@@ -142,6 +142,7 @@ def gateway_settings(
         idle_seconds=settings.watch_idle,
         resync_seconds=settings.sync_period,
         sweep_seconds=settings.sweep_period,
+        namespace_bytes_per_minute=settings.namespace_bytes_per_minute,
         epoch_namespace=slo_config[0],
     )
 
