@@ -204,11 +204,15 @@ async def test_the_streams_of_a_log_with_one_account_are_changed_and_keep_their_
     fresh_nats_server: NatsServer,
 ) -> None:
     now = streams(NAMES, replicas=1, sizes=SMALL)
-    before = {
+    before: dict[str, dict[str, object]] = {
+        **{stream: {"duplicate_window_seconds": 120} for stream in (NAMES.obs, NAMES.explanations)},
         NAMES.leader: {"allow_rollup": True},
         NAMES.desired: {"allow_rollup": True},
         NAMES.snapshots: {"subjects": tuple(f"$O.{NAMES.snapshot_bucket}.{part}.>" for part in ("C", "M"))},
-        **{stream: {"allow_direct": False} for stream in (NAMES.audit, NAMES.dlq, NAMES.adv)},
+        **{
+            stream: {"allow_direct": False, "duplicate_window_seconds": 120}
+            for stream in (NAMES.audit, NAMES.dlq, NAMES.adv)
+        },
     }
     async with open_bus(BusSettings(urls=(fresh_nats_server.url,), cluster=NAMES.cluster)) as bus:
         connection = bus.connection

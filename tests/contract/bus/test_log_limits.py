@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 from koordcore.bus.client.connection import ConnectionSettings, ConnectRefused, NotConnected, client_context
 from koordcore.bus.client.opening import connect
+from koordcore.bus.client.wire import encode_headers
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.installation import ACCOUNT_SEED
 from koordcore.bus.setup.issuing import Check, CredentialIssuer, NodeToken, Refused, Unchecked
@@ -21,6 +22,7 @@ from koordcore.bus.setup.manifest import AUDITOR, BOOTSTRAP, MANAGER, agent
 from koordcore.embedded.nats_config import NODE_LIMITS, SERVICE_LIMITS
 from koordcore.embedded.ports import LOOPBACK
 from koordcore.embedded.process import http_ok
+from koordcore.events.envelope import HEADER_ID
 from koordcore.service.clock import SystemClock
 from koordcore.values.nkey_seed import pair_of
 from support.bus.guarded import Guarded
@@ -110,6 +112,19 @@ async def test_a_longer_line_than_a_token_needs_ends_the_connection(server: Guar
     async with stranger(server.settings("agent-n1")) as connection:
         told = await connection.told(b"SUB _INBOX_agent-n1.%s 1\r\n" % (b"x" * 5000))
         assert told == [b"-ERR 'maximum control line exceeded'\r\n", b"closed"]
+
+
+async def test_the_server_forgets_the_ids_of_reports(server: Guarded) -> None:
+    """It keeps ids in memory. With a window of two minutes, reports with ids of 64 KB filled it with 2 GiB."""
+    report = f"{server.names.prefix('obs')}node.n1"
+    header = encode_headers({HEADER_ID: "x" * 64_000})
+    async with server.connected("agent-n1") as agent:
+
+        async def is_stored() -> bool:
+            return "duplicate" not in json.loads((await agent.request(report, b"{}", header=header)).data)
+
+        assert await is_stored()
+        await until(is_stored, seconds=30)  # a quarter of the window that the server has by default
 
 
 @pytest.mark.deep

@@ -16,9 +16,9 @@ from koordcore.bus.read.stream_reader import stream_info
 from koordcore.bus.setup.manifest import BOOTSTRAP, MANAGER, OPERATOR, SCHEDULER, agent
 from koordcore.bus.setup.streams import LARGEST_NODE_FACT, MIB, StreamSizes
 from koordcore.bus.write.own_facts import OwnFactLog
-from koordcore.events.envelope import HEADER_EXPECTED_LAST, HEADER_ID, AggregateRef, NewEvent
+from koordcore.events.envelope import HEADER_EXPECTED_LAST, HEADER_ID, AggregateRef, NewEvent, event_id
 from koordcore.events.nodestate import PodsStarted
-from koordcore.events.observation import NodeUsageReported
+from koordcore.events.observation import NodeUsageReported, Usage
 from koordcore.events.pod import PodReleased
 from koordcore.ports.eventlog import Appended, Conflict, TooLarge, Unavailable
 from koordcore.service.leader.lease import SoleLeader
@@ -123,6 +123,24 @@ async def test_an_id_that_a_service_has_used_keeps_no_other_fact_out(server: Gua
         await operator.request(f"{NAMES.prefix('ev')}fold.x", b"{}", header=skip)
         assert await scheduler.events.append([release]) == Appended(2, (2,))
         assert isinstance(await scheduler.events.append([release]), Conflict), "it is there already, with another id"
+
+
+async def test_a_node_cannot_use_the_id_of_a_report_that_the_manager_writes(server: Guarded) -> None:
+    """The manager writes the reports of Koordinator's node agent. Their ids can be computed from node and second."""
+    ref, cause = AggregateRef("node", "n2"), "nodemetric/n2/2026-01-01T00:00:00Z"
+    report = NodeUsageReported(
+        updated_at="2026-01-01T00:00:00Z",
+        report_interval_seconds=60,
+        aggregate_duration_seconds=300,
+        node_usage=Usage(1, 1),
+    )
+    taken = encode_headers({HEADER_ID: event_id(cause, ref, 0)})
+    async with server.connected("agent-n1") as attacker, server.bus("manager") as bus:
+        await attacker.request(f"{NAMES.prefix('obs')}node.n1", b"{}", header=taken)
+        await bus.observations.publish(ref, report, origin(cause))
+        await until(lambda: bus.observations.latest([ref]))
+        (read,) = await bus.observations.latest([ref])
+        assert read.event_id == event_id(cause, ref, 0)
 
 
 async def test_what_a_relay_cannot_pass_on_harms_no_other_node(

@@ -44,6 +44,13 @@ def test_requests_are_a_work_queue():
     assert by_name()["KOORD_CMD_c1"]["retention"] == "workqueue"
 
 
+def test_the_server_remembers_ids_only_where_messages_are_sent_again():
+    second = 10**9
+    windows = {name: config["duplicate_window"] for name, config in by_name().items()}
+    longer = {name: window for name, window in windows.items() if window > second // 10}
+    assert longer == {"KOORD_EV_c1": 300 * second, "KOORD_CMD_c1": 120 * second, "KOORD_DLQ_c1": 120 * second}
+
+
 def test_a_duplicate_window_never_exceeds_the_age_limit():
     for name, config in by_name().items():
         assert config["max_age"] == 0 or config["duplicate_window"] <= config["max_age"], name

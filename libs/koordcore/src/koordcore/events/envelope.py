@@ -22,8 +22,9 @@ StreamSeq = NewType("StreamSeq", int)  # Position in a stream, from 1. 0 means "
 
 HEADER_ID = "Nats-Msg-Id"
 HEADER_RELAYED_ID = "Koord-Event-Id"
-"""Holds the id of a fact that a node wrote. The server compares the ids in `Nats-Msg-Id` of all writers, so a node that
-guesses the id of another writer's next fact could keep it out of the log. Readers see `HEADER_ID` (`with_id`)."""
+"""Holds the id of a fact that a node wrote, and of an event that is no fact. The server compares the ids in
+`Nats-Msg-Id` of all writers, so a node that guesses the id of another writer's next event could keep it out of the
+stream. Readers see `HEADER_ID` (`with_id`)."""
 _ID_LINE: Final = b"\r\nNats-Msg-Id: %b\r\n"
 HEADER_TYPE = "Koord-Type"
 HEADER_SCHEMA = "Koord-Schema"

@@ -35,7 +35,7 @@ _CLUSTER = {"cluster": "id of the cluster"}
 _HEADERS: dict[str, tuple[str, str]] = {
     "Nats-Msg-Id": (
         "string",
-        "event id; UUIDv5 of causation id, aggregate and index; Koord-Event-Id in facts of nodes",
+        "event id; UUIDv5 of causation id, aggregate and index; Koord-Event-Id if a node wrote it or it is no fact",
     ),
     "Koord-Type": ("string", "event type name"),
     "Koord-Schema": ("string", "version of the body's schema, from 1"),

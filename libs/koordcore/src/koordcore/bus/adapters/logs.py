@@ -22,7 +22,7 @@ from koordcore.bus.read.stream_reader import StreamReader
 from koordcore.bus.setup.streams import LARGEST_REPORT
 from koordcore.bus.write.append import PUBLISH_SECONDS, Appender
 from koordcore.events import CATALOGUE
-from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, StoredEvent
+from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, StoredEvent, without_id
 from koordcore.ports.eventlog import AppendOutcome, LogHead
 
 
@@ -140,7 +140,8 @@ class JetStreamObservationLog:
         the server is dropped.
         """
         new = CATALOGUE.seal([Draft(ref, event, 0)], origin)[0]
-        subject, header = self._names.subject(self._class, ref), encode_headers(new.headers)
+        # The server must not compare the id: whoever computes it ahead would keep this observation out of the stream.
+        subject, header = self._names.subject(self._class, ref), encode_headers(without_id(new.headers))
         size = len(header) + len(new.body)
         most = self._connection.max_payload
         if size > (min(most, LARGEST_REPORT) if self._class == "obs" else most):

@@ -66,7 +66,10 @@ class StreamSpec:
     max_age_seconds: int = 0
     max_msgs_per_subject: int = -1
     max_msg_size: int = -1  # Largest size of a message, headers included
-    duplicate_window_seconds: int = 120  # Time in which a second message with the same id is not stored
+    # Time in which a second message with the same id is not stored. The server keeps the ids of this time in memory,
+    # and whoever may write chooses how many and how long they are. So it is the shortest that NATS allows, unless
+    # somebody sends a message again.
+    duplicate_window_seconds: float = 0.1
     allow_direct: bool = False
     allow_atomic: bool = False
     allow_rollup: bool = False
@@ -93,7 +96,7 @@ class StreamSpec:
             "max_bytes": self.max_bytes,
             "max_age": self.max_age_seconds * _SECOND,
             "max_msgs_per_subject": self.max_msgs_per_subject,
-            "duplicate_window": self.duplicate_window_seconds * _SECOND,
+            "duplicate_window": int(self.duplicate_window_seconds * _SECOND),
             "allow_direct": self.allow_direct,
             "allow_atomic": self.allow_atomic,
             "allow_rollup_hdrs": self.allow_rollup,
@@ -137,6 +140,7 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
             replicas=replicas,
             retention="workqueue",
             max_age_seconds=HOUR,
+            duplicate_window_seconds=2 * MINUTE,
         ),
         StreamSpec(
             name=names.explanations,
@@ -165,6 +169,7 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
             max_bytes=limits.dlq,
             replicas=replicas,
             max_age_seconds=30 * DAY,
+            duplicate_window_seconds=2 * MINUTE,
             proves_facts=True,
             allow_direct=True,
         ),
