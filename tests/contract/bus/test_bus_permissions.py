@@ -4,6 +4,9 @@ The server runs with the users that are generated from the manifests.
 """
 
 import asyncio
+import base64
+import hashlib
+import json
 import stat
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,13 +16,22 @@ from pathlib import Path
 import msgspec
 import pytest
 from koordcore.bus.adapters.logs import JetStreamEventLog
-from koordcore.bus.client.connection import BusConnection, ConnectionSettings, ConnectRefused, Denied, TlsClientFiles
+from koordcore.bus.client.connection import (
+    BusConnection,
+    ConnectionSettings,
+    ConnectRefused,
+    Denied,
+    NoAnswer,
+    TlsClientFiles,
+)
 from koordcore.bus.client.opening import connect
+from koordcore.bus.client.wire import encode_headers
 from koordcore.bus.factory import Bus
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.direct import messages_of
-from koordcore.bus.setup.bootstrap import consumer_of
-from koordcore.bus.setup.manifest import BOOTSTRAP, EMBEDDED, RETENTION, ServiceManifest, agent
+from koordcore.bus.setup.bootstrap import Change, bootstrap, consumer_of
+from koordcore.bus.setup.manifest import BOOTSTRAP, EMBEDDED, MANAGER, RETENTION, ServiceManifest, agent
+from koordcore.bus.setup.streams import streams
 from koordcore.bus.setup.tls_files import ensure_tls_files
 from koordcore.bus.work.dlq import DeadLetters, ParkedItem
 from koordcore.bus.work.effect_worker import PermanentFailure, Worker, WorkItem
@@ -27,7 +39,7 @@ from koordcore.bus.work.endpoints import EndpointServer, Refusal
 from koordcore.bus.work.requests import RequestFailed, ask, submit
 from koordcore.bus.write.own_facts import OwnFactLog
 from koordcore.embedded.nats import NatsServer
-from koordcore.embedded.nats_config import NatsServerConfig, NatsTls, ensure_user_key
+from koordcore.embedded.nats_config import NatsServerConfig, NatsTls, NatsUser, ensure_user_key
 from koordcore.events import CATALOGUE
 from koordcore.events.admission import RequestAudited
 from koordcore.events.cluster import TypicalPodsLearned
@@ -59,7 +71,7 @@ from koordcore.service.leader import lease_kv
 from koordcore.service.leader.lease import LeaseRecord, LeaseUnavailable
 from koordcore.service.leader.lease_kv import KvLeaseStore, lease_key
 from koordctl.access.folding import everything_kept
-from support.bus.bus_worlds import origin, sealed
+from support.bus.bus_worlds import SMALL, origin, sealed
 from support.bus.guarded import JUDGE, Guarded
 from support.bus.log_worlds import FAST
 from support.servers import run_now, server_directory
@@ -309,7 +321,7 @@ async def test_the_operator_reads_snapshots_that_others_keep(guarded: Guarded):
 
 
 async def test_a_service_drops_its_old_snapshots_without_the_right_to_purge(guarded: Guarded) -> None:
-    """Nobody may purge the stream of snapshots: NATS cannot limit a purge to the subjects of one service."""
+    """Nobody may purge a stream of snapshots."""
     async with guarded.bus("scheduler") as bus:
         await bus.snapshots.save(snapshot("scheduler"))
     async with guarded.bus("manager") as bus:
@@ -323,7 +335,8 @@ async def test_a_service_drops_its_old_snapshots_without_the_right_to_purge(guar
         assert await bus.snapshots.sequences("scheduler") == [1]
     async with guarded.connected("operator") as connection:
         subject = f"$O.{NAMES.snapshot_bucket_of('manager')}.C.>"
-        pieces = [message async for message in messages_of(connection, NAMES.snapshots, subject)]
+        stream = NAMES.snapshots_of("manager")
+        pieces = [message async for message in messages_of(connection, stream, subject)]
     kept = {message.headers["Nats-Subject"] for message in pieces if message.data}
     emptied = {message.headers["Nats-Subject"] for message in pieces if not message.data}
     assert len(kept) == KEPT_SNAPSHOTS + len(others)
@@ -335,24 +348,108 @@ async def test_a_snapshot_of_another_service_does_not_count(guarded: Guarded) ->
     forged = msgspec.structs.replace(snapshot("scheduler"), seq=99, state=(b"forged",))
     async with guarded.bus("scheduler") as scheduler, guarded.bus("descheduler") as other:
         await scheduler.snapshots.save(snapshot("scheduler"))
-        await other.snapshots.save(forged)  # under the subjects of the descheduler
+        await other.snapshots.save(forged)  # in the store of the descheduler
         assert await scheduler.snapshots.newest("scheduler", schema_fingerprint="x") == snapshot("scheduler")
         assert await scheduler.snapshots.sequences("scheduler") == [1]
-    for bucket in NAMES.snapshot_buckets:
-        if bucket != NAMES.snapshot_bucket_of("descheduler"):
-            async with guarded.connected("descheduler") as connection:
-                with pytest.raises(Denied):
-                    await connection.request(f"$O.{bucket}.M.x", b"{}", timeout=DEADLINE_SECONDS)
+    of_others = (NAMES.snapshot_bucket_of("manager"), NAMES.snapshot_bucket_of("scheduler"))
+    for bucket in (*NAMES.earlier_snapshot_buckets, *of_others):
+        async with guarded.connected("descheduler") as connection:
+            with pytest.raises(Denied):
+                await connection.request(f"$O.{bucket}.M.x", b"{}", timeout=DEADLINE_SECONDS)
 
 
-async def test_a_snapshot_of_an_earlier_release_is_used_until_there_is_a_newer_one(guarded: Guarded) -> None:
-    old = msgspec.structs.replace(snapshot("recommender"), seq=7)
-    async with guarded.bus(JUDGE) as judge, guarded.bus("manager") as bus:
-        await judge.snapshots.save(old)
+async def test_a_service_that_empties_its_own_snapshots_deletes_none_of_others(guarded: Guarded) -> None:
+    """`Nats-Rollup: all` on one subject deletes all other messages of its stream."""
+    saved = msgspec.structs.replace(snapshot("manager"), seq=99)
+    async with guarded.bus("manager") as bus, guarded.connected("scheduler") as attacker:
+        await bus.snapshots.save(saved)
+        before = await bus.snapshots.sequences("manager")
+        own = f"$O.{NAMES.snapshot_bucket_of('scheduler')}.M.x"
+        answer = await attacker.request(own, b"{}", header=encode_headers({"Nats-Rollup": "all"}))
+        assert "error" not in json.loads(answer.data)
+        assert await bus.snapshots.sequences("manager") == before
+        assert await bus.snapshots.newest("manager", schema_fingerprint="x") == saved
+
+
+async def keep_as_an_earlier_release(judge: BusConnection, names: BusNames, kept: Snapshot, bucket: str) -> None:
+    """Store a snapshot in the stream that all services had in common, under a token of this stream."""
+    piece = msgspec.msgpack.encode(kept)
+    digest = base64.urlsafe_b64encode(hashlib.sha256(piece).digest()).decode()
+    name = f"{kept.fold}/{kept.seq}"
+    entry = {"name": name, "nuid": "n", "size": len(piece), "chunks": 1, "digest": f"SHA-256={digest}"}
+    for subject, body in ((f"$O.{bucket}.C.n", piece), (f"$O.{bucket}.M.{name}", json.dumps(entry).encode())):
+        answer = json.loads((await judge.request(subject, body)).data)
+        assert answer["stream"] == names.snapshots
+
+
+@pytest.mark.parametrize("bucket", [NAMES.snapshot_bucket, f"{NAMES.snapshot_bucket}_manager"])
+async def test_a_snapshot_of_an_earlier_release_is_used_until_there_is_a_newer_one(
+    guarded: Guarded, bucket: str
+) -> None:
+    old = msgspec.structs.replace(snapshot("recommender"), seq=7 if bucket == NAMES.snapshot_bucket else 9)
+    async with guarded.connected(JUDGE) as judge, guarded.bus("manager") as bus:
+        await keep_as_an_earlier_release(judge, NAMES, old, bucket)
         assert await bus.snapshots.newest("recommender", schema_fingerprint="x") == old
-        newer = msgspec.structs.replace(old, seq=8)
+        newer = msgspec.structs.replace(old, seq=old.seq + 1)
         await bus.snapshots.save(newer)
         assert await bus.snapshots.newest("recommender", schema_fingerprint="x") == newer
+
+
+async def test_a_service_begins_with_the_streams_and_rights_of_the_release_before(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    names = BusNames("before")
+    old = msgspec.structs.replace(snapshot("manager"), seq=7)
+    newer = msgspec.structs.replace(old, seq=8)
+    specs = streams(names, replicas=1, sizes=SMALL)
+    of_services = [stream for stream in names.with_snapshots if stream != names.snapshots]
+
+    def is_of_before(subject: str) -> bool:
+        return "koord_saved_" not in subject
+
+    def rights_of_before(user: NatsUser) -> NatsUser:
+        publish = tuple(filter(is_of_before, user.permissions.publish_allow))
+        return replace(user, permissions=replace(user.permissions, publish_allow=publish))
+
+    with server_directory() as directory:
+        server = Guarded(directory, names, (BOOTSTRAP, MANAGER))
+        await server.start()
+        now = server.server.config
+        before = replace(
+            now,
+            users=tuple(rights_of_before(user) for user in now.users),
+            shares=tuple(share for share in now.shares if is_of_before(share.subject)),
+        )
+        try:
+            async with server.connected(JUDGE) as judge:
+                for stream in of_services:
+                    await judge.request(f"$JS.API.STREAM.DELETE.{stream}", b"")
+                await keep_as_an_earlier_release(judge, names, old, f"{names.snapshot_bucket}_manager")
+            async with server.bus("manager") as bus:
+
+                async def is_told(*, denied: bool) -> bool:
+                    """Read the snapshot, and return whether the servers refused to show other streams."""
+                    caplog.clear()
+                    try:
+                        assert await bus.snapshots.newest("manager", schema_fingerprint="x") == old
+                    except NoAnswer:  # the server is reading its configuration
+                        return False
+                    return ("snapshots_not_readable" in caplog.text) is denied
+
+                server.reload(before)
+                await until(lambda: is_told(denied=True))
+                server.reload(now)
+                await until(lambda: is_told(denied=False))
+                with pytest.raises(NoAnswer):
+                    await bus.snapshots.save(newer)
+                async with server.connected(BOOTSTRAP.name) as bootstrapping:
+                    done = await bootstrap(bootstrapping, specs)
+                assert [name for name, change in done.items() if change is not Change.UNCHANGED] == of_services
+                await bus.snapshots.save(newer)
+                assert await bus.snapshots.newest("manager", schema_fingerprint="x") == newer
+                assert await bus.snapshots.sequences("manager") == [7, 8]
+        finally:
+            await server.kill()
 
 
 async def test_the_descheduler_works_on_requests_of_the_operator_who_handles_what_failed(guarded: Guarded) -> None:

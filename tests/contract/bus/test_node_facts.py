@@ -43,7 +43,8 @@ SIZES = StreamSizes(
     adv=MIB,
     desired=8 * MIB,
     leader=MIB,
-    snapshots=64 * MIB,
+    snapshots=16 * MIB,
+    saved=16 * MIB,
 )
 
 

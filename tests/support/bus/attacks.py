@@ -91,8 +91,7 @@ def targets(names: BusNames) -> list[str]:
         f"{names.prefix('explanations')}pod.{STRANGER}",
         names.dlq_subject(STRANGER),
         names.desired_subject(STRANGER),
-        f"$O.{names.snapshot_bucket}.C.{STRANGER}",
-        f"$O.{names.snapshot_bucket}.M.{STRANGER}",
+        *(concrete(subject) for subject in subjects_of_snapshots(names)),
         *(f"$KV.{names.leader_bucket}.leader.{kind.name}" for kind in EVERY_KIND if kind.leads),
         *(f"{names.root}cmd.{service}.drain" for service in ("descheduler", "manager")),
         *(f"{names.root}req.{service}.change_objects" for service in ("manager", "scheduler", "descheduler")),
@@ -107,9 +106,40 @@ def targets(names: BusNames) -> list[str]:
     return [*written, *calls]
 
 
+def subjects_of_snapshots(names: BusNames) -> list[str]:
+    """Return the subjects of all streams with snapshots."""
+    found = [spec.subjects for spec in streams(names, replicas=1) if spec.name in names.with_snapshots]
+    return list(itertools.chain(*found))
+
+
 def concrete(pattern: str) -> str:
     """Return a subject of a pattern: wildcards become the name of the stranger."""
     return ".".join(STRANGER if token in ("*", ">") else token for token in pattern.split("."))
+
+
+def taken(right: str, names: BusNames) -> list[str]:
+    """Return subjects of a right to publish, such that each stream with subjects of this right takes one, and one more
+    subject. `$O.<store>.>` gives one of entries, one of pieces, and one that no stream takes.
+    """
+    subjects = itertools.chain(*(spec.subjects for spec in streams(names, replicas=1)))
+    common = (_common(right, subject) for subject in subjects)
+    return list(dict.fromkeys([concrete(right), *(concrete(each) for each in common if each)]))
+
+
+def _common(first: str, second: str) -> str:
+    """Return a pattern whose subjects belong to both patterns; "" if there is none."""
+    found: list[str] = []
+    left, right = first.split("."), second.split(".")
+    for index in range(max(len(left), len(right))):
+        pair = [tokens[index] if index < len(tokens) else "" for tokens in (left, right)]
+        if ">" in pair and "" not in pair:
+            rest = right if pair[0] == ">" else left
+            return ".".join([*found, *rest[index:]])
+        fixed = {token for token in pair if token != "*"}
+        if "" in fixed or len(fixed) > 1:
+            return ""
+        found.append(fixed.pop() if fixed else "*")
+    return ".".join(found)
 
 
 def bodies(names: BusNames) -> list[bytes]:
@@ -150,7 +180,8 @@ def by_header(manifest: ServiceManifest, names: BusNames) -> Iterator[Attempt]:
     )
     for right, header in itertools.product(permissions(manifest, names).publish_allow, orders):
         if ".API." not in right and ".api." not in right:
-            yield Attempt(concrete(right), header=header, body=b"x")
+            for subject in taken(right, names):
+                yield Attempt(subject, header=header, body=b"x")
 
 
 def by_delivery(manifest: ServiceManifest, names: BusNames) -> Iterator[Attempt]:

@@ -28,6 +28,7 @@ SMALL = StreamSizes(
     desired=8 * MIB,
     leader=MIB,
     snapshots=32 * MIB,
+    saved=8 * MIB,
 )
 
 

@@ -20,7 +20,16 @@ from support.until import DEADLINE_SECONDS
 
 MIB = 1024 * 1024
 SMALL = StreamSizes(
-    ev=64 * MIB, obs=MIB, cmd=MIB, explanations=8 * MIB, dlq=MIB, adv=MIB, desired=MIB, leader=MIB, snapshots=8 * MIB
+    ev=64 * MIB,
+    obs=MIB,
+    cmd=MIB,
+    explanations=8 * MIB,
+    dlq=MIB,
+    adv=MIB,
+    desired=MIB,
+    leader=MIB,
+    snapshots=MIB,
+    saved=8 * MIB,
 )
 LEASE = ("--lease-duration=3s", "--lease-renew-deadline=2s", "--lease-retry=300ms")
 

@@ -96,22 +96,31 @@ class BusNames:
         return f"koord_snap_{self.cluster}"
 
     def snapshot_bucket_of(self, user: str) -> str:
-        """Return the first token of the subjects on which a user stores snapshots. A service has a token of its own, so
-        no other one can replace its snapshots. `user`: name of the NATS user.
+        """Return the object store of a user's snapshots. A service has a store of its own, so no other one can replace
+        or delete its snapshots. `user`: name of the NATS user.
         """
-        return f"{self.snapshot_bucket}_{user}" if user in SAVED_FOLDS else self.snapshot_bucket
+        return f"koord_saved_{self.cluster}_{user}" if user in SAVED_FOLDS else self.snapshot_bucket
 
     @property
-    def snapshot_buckets(self) -> tuple[str, ...]:
-        """First tokens of the subjects on which snapshots are stored. On the first one are those of earlier releases;
-        nobody writes there any more.
+    def earlier_snapshot_buckets(self) -> Mapping[str, str]:
+        """First tokens of the subjects of the stream `snapshots` -> the service that wrote there; "" for any one. Its
+        snapshots are those of earlier releases. No service writes there any more.
         """
-        return (self.snapshot_bucket, *(self.snapshot_bucket_of(service) for service in SAVED_FOLDS))
+        return {self.snapshot_bucket: "", **{f"{self.snapshot_bucket}_{service}": service for service in SAVED_FOLDS}}
 
     @property
     def snapshots(self) -> str:
-        """Name of the stream behind the object stores with snapshots."""
+        """Name of the stream with the snapshots of earlier releases."""
         return f"OBJ_{self.snapshot_bucket}"
+
+    def snapshots_of(self, service: str) -> str:
+        """Return the name of the stream with the snapshots of a service."""
+        return f"OBJ_{self.snapshot_bucket_of(service)}"
+
+    @property
+    def with_snapshots(self) -> tuple[str, ...]:
+        """Names of all streams with snapshots."""
+        return (self.snapshots, *(self.snapshots_of(service) for service in SAVED_FOLDS))
 
     @property
     def in_backup(self) -> tuple[str, ...]:
@@ -119,7 +128,7 @@ class BusNames:
         desired state in a backup is about facts that it contains, too. Observations, work queues, advisories and leases
         of leaders are left out: they are useless an hour later.
         """
-        return (self.snapshots, self.desired, self.dlq, self.explanations, self.audit, self.ev)
+        return (*self.with_snapshots, self.desired, self.dlq, self.explanations, self.audit, self.ev)
 
     def stream_of(self, class_: str) -> str:
         """Return the name of the stream that holds a class of subjects. `class_`: "ev" (facts), "obs" (observations),

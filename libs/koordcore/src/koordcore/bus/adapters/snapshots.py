@@ -2,8 +2,9 @@
 # nats-py's object store is only partly annotated.
 """Snapshots of folds in object stores, as `<fold>/<sequence>`; the newest five of each fold are kept.
 
-The stores of all services are in one stream. Each service writes under a token of its own, and a snapshot of a fold
-under the token of another service does not count: it would be a way to let a service begin with a false state.
+Each service has a store in a stream of its own, so that no other one can delete or replace its snapshots (decision
+0075). A snapshot of a fold in the store of another service does not count: it would be a way to let a service begin
+with a false state. Earlier releases have all stores in one stream, from which snapshots are still read.
 
 Source: event-bus spec, 2 (koord_snap), 6.
 """
@@ -27,9 +28,10 @@ from nats.js.kv import MSG_ROLLUP_SUBJECT
 from nats.js.object_store import ObjectStore
 
 from koordcore.bus.adapters.snapshot_format import EncodedSnapshot, decode_snapshot
-from koordcore.bus.client.connection import BusConnection, NoAnswer, NotConnected
+from koordcore.bus.client.connection import BusConnection, Denied, NoAnswer, NotConnected
 from koordcore.bus.names import SAVED_FOLDS, BusNames
-from koordcore.bus.read.direct import messages_of
+from koordcore.bus.read.direct import DirectMessage, messages_of
+from koordcore.bus.read.stream_reader import stream_info
 from koordcore.ports.snapshots import KEPT_SNAPSHOTS, Snapshot, SnapshotHead, is_usable
 from koordcore.values.override import override
 
@@ -50,14 +52,15 @@ class _Entry(msgspec.Struct):
     chunks: int = 0
     digest: str | None = None  # `SHA-256=` and the digest in URL-safe base64
     deleted: bool | None = None
-    bucket: str = ""  # Token of the service that has stored it. The subject tells it, not the entry.
+    bucket: str = ""  # Store that it is in. The subject tells it, not the entry.
+    stream: str = ""
 
 
 _decode_entry = msgspec.json.Decoder(_Entry).decode
 
 
 class _SnapshotStream(JetStreamContext):
-    """Requests about one stream. The library computes the name of the stream from that of the object store."""
+    """Requests about one stream. Stores of earlier releases are in one with another name than the library computes."""
 
     stream = ""
 
@@ -100,7 +103,7 @@ class JetStreamSnapshotStore:
 
     async def _put(self, head: SnapshotHead, encoded: EncodedSnapshot) -> None:
         own = self._names.snapshot_bucket_of(self._connection.settings.user)
-        store = self._store(own)
+        store = self._store(own, f"OBJ_{own}")
         with _as_no_answer(own):
             await store.put(f"{head.fold}/{head.seq}", cast("io.BufferedIOBase", encoded))
             stored = await self._entries_of(head.fold)
@@ -114,7 +117,7 @@ class JetStreamSnapshotStore:
         for entry in await self._entries():
             seq = entry.name.rpartition("/")[2]
             if seq.isdigit() and int(seq) > position:
-                await self._store(entry.bucket).delete(entry.name)
+                await self._store(entry.bucket, entry.stream).delete(entry.name)
 
     async def newest(self, fold: str, *, schema_fingerprint: str, at_most: int | None = None) -> Snapshot | None:
         """Return the newest snapshot of a fold up to position `at_most` with this schema; None if there is none. A
@@ -147,30 +150,47 @@ class JetStreamSnapshotStore:
     async def _entries_of(self, fold: str) -> dict[int, _Entry]:
         """Return position -> entry of the stored snapshots of a fold."""
         found: dict[int, _Entry] = {}
-        of_service = {self._names.snapshot_bucket_of(service): folds for service, folds in SAVED_FOLDS.items()}
+        names = self._names
+        earlier = {bucket: SAVED_FOLDS.get(service, ()) for bucket, service in names.earlier_snapshot_buckets.items()}
+        of_service = {names.snapshot_bucket_of(service): folds for service, folds in SAVED_FOLDS.items()}
         for entry in await self._entries():
             name, _, seq = entry.name.rpartition("/")
             if name != fold or not seq.isdigit():
                 continue
             if fold in of_service.get(entry.bucket, ()):
                 found[int(seq)] = entry
-            elif entry.bucket == self._names.snapshot_bucket:  # of an earlier release
+            elif fold in earlier.get(entry.bucket, ()) or entry.bucket == names.snapshot_bucket:
                 found.setdefault(int(seq), entry)
         return found
 
     async def _entries(self) -> list[_Entry]:
         """Return the entries of all snapshots. An entry that cannot be read is left out."""
         found: dict[tuple[str, str], _Entry] = {}
-        with _as_no_answer(self._names.snapshot_bucket):
-            async for message in messages_of(self._connection, self._names.snapshots, "$O.*.M.>"):
-                try:
-                    entry = _decode_entry(message.data)
-                except msgspec.DecodeError as error:
-                    log.warning("snapshot_entry_unreadable seq=%d error=%s", message.seq, error)
-                    continue
-                entry.bucket = message.headers["Nats-Subject"].split(".")[1]
-                found[entry.bucket, entry.name] = entry
+        for stream in self._names.with_snapshots:
+            with _as_no_answer(stream):
+                for message in await self._messages_of_entries(stream):
+                    try:
+                        entry = _decode_entry(message.data)
+                    except msgspec.DecodeError as error:
+                        log.warning("snapshot_entry_unreadable stream=%s seq=%d error=%s", stream, message.seq, error)
+                        continue
+                    entry.bucket, entry.stream = message.headers["Nats-Subject"].split(".")[1], stream
+                    found[entry.bucket, entry.name] = entry
         return [entry for entry in found.values() if not entry.deleted]
+
+    async def _messages_of_entries(self, stream: str) -> list[DirectMessage]:
+        """Return the entries of a stream; none if the servers do not know the stream yet."""
+        try:
+            try:
+                return [message async for message in messages_of(self._connection, stream, "$O.*.M.>")]
+            except NoAnswer:
+                if await stream_info(self._connection, stream) is not None:
+                    raise
+        except Denied:  # the servers have the rights of the release before until they read their configuration again
+            if stream == self._names.snapshots:
+                raise
+            log.warning("snapshots_not_readable stream=%s", stream)
+        return []  # or the stream is missing: the bootstrap job has not run yet, or the log is from an older backup
 
     async def _read(self, entry: _Entry) -> io.BytesIO:
         """Return the content of an object.
@@ -184,9 +204,7 @@ class JetStreamSnapshotStore:
         while True:
             read, hasher, pieces = io.BytesIO(), hashlib.sha256(), 0
             with _as_no_answer(entry.name):
-                async for message in messages_of(
-                    self._connection, self._names.snapshots, subject, batch=_PIECES_AT_ONCE
-                ):
+                async for message in messages_of(self._connection, entry.stream, subject, batch=_PIECES_AT_ONCE):
                     read.write(message.data)
                     hasher.update(message.data)
                     pieces += 1
@@ -198,10 +216,10 @@ class JetStreamSnapshotStore:
             attempt += 1
             await asyncio.sleep(_PAUSE_SECONDS)
 
-    def _store(self, bucket: str) -> ObjectStore:
+    def _store(self, bucket: str, stream: str) -> ObjectStore:
         context = _SnapshotStream(self._connection.client, prefix=self._connection.api_prefix)
-        context.stream = self._names.snapshots
-        return ObjectStore(name=bucket, stream=self._names.snapshots, js=context)
+        context.stream = stream
+        return ObjectStore(name=bucket, stream=stream, js=context)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from koordcore.bus.client.connection import IMPORTED_API, JETSTREAM_API, USER_INFO
-from koordcore.bus.names import BusNames
+from koordcore.bus.names import SAVED_FOLDS, BusNames
 from koordcore.bus.setup.manifest import EMBEDDED, EVERY_KIND, ServiceManifest
 from koordcore.bus.setup.streams import streams
 from koordcore.embedded.nats_config import ACCOUNT, NatsUser, Share, UserPermissions, ensure_user_key
@@ -58,8 +58,7 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
     if manifest.desired == "write":
         publish += [f"$KV.{names.desired_bucket}.node.*"]
     if manifest.snapshots:
-        buckets = names.snapshot_buckets if manifest.streams == "create" else (names.snapshot_bucket_of(manifest.name),)
-        publish += [f"$O.{bucket}.>" for bucket in buckets]
+        publish += [f"$O.{bucket}.>" for bucket in _snapshot_buckets(names, manifest)]
     if manifest.snapshots or manifest.checkpoints:
         publish += _object_reads(names)
     if manifest.leads:
@@ -242,7 +241,14 @@ def _work(stream: str) -> list[str]:
 
 
 def _object_reads(names: BusNames) -> list[str]:
-    return _follow(names.snapshots)
+    return [subject for stream in names.with_snapshots for subject in _follow(stream)]
+
+
+def _snapshot_buckets(names: BusNames, manifest: ServiceManifest) -> tuple[str, ...]:
+    """Return where a user stores and drops snapshots. A restore up to an earlier moment drops later ones of all."""
+    if manifest.streams == "create":
+        return (*names.earlier_snapshot_buckets, *(names.snapshot_bucket_of(service) for service in SAVED_FOLDS))
+    return (names.snapshot_bucket_of(manifest.name),)
 
 
 def _leader_bucket(names: BusNames, service: str) -> list[str]:

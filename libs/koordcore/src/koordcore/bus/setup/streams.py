@@ -8,7 +8,7 @@ Source: event-bus spec, 2 (table), 9.2.
 from dataclasses import dataclass, fields
 from typing import Any
 
-from koordcore.bus.names import BusNames
+from koordcore.bus.names import SAVED_FOLDS, BusNames
 
 _SECOND = 1_000_000_000
 MIB = 1024 * 1024
@@ -16,7 +16,7 @@ LARGEST_REPORT = 256 * 1024  # bytes of a usage report: that of a node with 250 
 # Bytes of a fact of a node, headers included: the topology of 512 CPUs with 250 pods has 60 KiB. The server sends a
 # node its facts where the node says, so this is also what one request may cost another agent (decision 0057).
 LARGEST_NODE_FACT = 128 * 1024
-_ROOM = 2360 * MIB  # a server with the default sizes offers 8 GiB
+_ROOM = 440 * MIB  # a server with the default sizes offers 8 GiB
 MINUTE = 60
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
@@ -35,11 +35,12 @@ class StreamSizes:
     adv: int = 64 * MIB
     desired: int = 256 * MIB
     leader: int = 8 * MIB
-    snapshots: int = 2048 * MIB
+    snapshots: int = 2048 * MIB  # Of earlier releases
+    saved: int = 640 * MIB  # Snapshots of one service
 
     def file_store(self) -> int:
-        """Return the bytes of disk that a server needs for all streams, plus 2.3 GiB for streams of later versions."""
-        return sum(getattr(self, each.name) for each in fields(self)) + _ROOM
+        """Return the bytes of disk that a server needs for all streams, plus 440 MiB for streams of later versions."""
+        return sum(getattr(self, each.name) for each in fields(self)) + (len(SAVED_FOLDS) - 1) * self.saved + _ROOM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,15 +210,31 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
         ),
         StreamSpec(
             name=names.snapshots,
-            description="snapshots of folds",
-            subjects=tuple(f"$O.{bucket}.{part}.>" for bucket in names.snapshot_buckets for part in ("C", "M")),
+            description="snapshots of folds, of earlier releases",
+            subjects=_objects(*names.earlier_snapshot_buckets),
             max_bytes=limits.snapshots,
             replicas=replicas,
             discard="new",
             allow_direct=True,
-            allow_rollup=True,
+            allow_rollup=True,  # services of the release before drop their snapshots with it
             proves_facts=True,
             holds_positions=True,
+        ),
+        *(
+            StreamSpec(
+                name=names.snapshots_of(service),
+                description=f"snapshots of the folds of the {service}",
+                subjects=_objects(names.snapshot_bucket_of(service)),
+                max_bytes=limits.saved,
+                replicas=replicas,
+                discard="new",
+                allow_direct=True,
+                # Whoever may roll up one subject of a stream may roll up all of it, so no other service writes to it.
+                allow_rollup=True,
+                proves_facts=True,
+                holds_positions=True,
+            )
+            for service in SAVED_FOLDS
         ),
         # The last one, because services wait for it alone.
         StreamSpec(
@@ -239,6 +256,11 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
             ),
         ),
     )
+
+
+def _objects(*buckets: str) -> tuple[str, ...]:
+    """Return the subjects of object stores: those of pieces and those of entries."""
+    return tuple(f"$O.{bucket}.{part}.>" for bucket in buckets for part in ("C", "M"))
 
 
 def _advisories(names: BusNames) -> tuple[str, ...]:
