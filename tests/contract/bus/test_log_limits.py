@@ -12,20 +12,23 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from koordcore.bus.client.connection import ConnectionSettings, ConnectRefused, NotConnected, client_context
+from koordcore.bus.client.connection import ConnectionSettings, ConnectRefused, Denied, NotConnected, client_context
 from koordcore.bus.client.opening import connect
-from koordcore.bus.client.wire import encode_headers
-from koordcore.bus.names import BusNames
+from koordcore.bus.client.wire import encode_headers, pub
+from koordcore.bus.names import AUDIT_WRITERS, BusNames
 from koordcore.bus.setup.installation import ACCOUNT_SEED
 from koordcore.bus.setup.issuing import Check, CredentialIssuer, NodeToken, Refused, Unchecked
-from koordcore.bus.setup.manifest import AUDITOR, BOOTSTRAP, MANAGER, agent
+from koordcore.bus.setup.manifest import AUDITOR, BOOTSTRAP, MANAGER, OPERATOR, SCHEDULER, agent
+from koordcore.bus.setup.streams import LARGEST_RECORD, MIB
 from koordcore.embedded.nats_config import NODE_LIMITS, SERVICE_LIMITS
 from koordcore.embedded.ports import LOOPBACK
 from koordcore.embedded.process import http_ok
 from koordcore.events.envelope import HEADER_ID
 from koordcore.service.clock import SystemClock
 from koordcore.values.nkey_seed import pair_of
-from support.bus.guarded import Guarded
+from support.bus.attacks import log_state
+from support.bus.bus_worlds import SMALL
+from support.bus.guarded import JUDGE, Guarded
 from support.bus.installed_server import NAMES, IssuingSite
 from support.servers import server_directory
 from support.until import DEADLINE_SECONDS, until
@@ -125,6 +128,32 @@ async def test_the_server_forgets_the_ids_of_reports(server: Guarded) -> None:
 
         assert await is_stored()
         await until(is_stored, seconds=30)  # a quarter of the window that the server has by default
+
+
+async def test_a_writer_of_audit_records_pushes_out_its_own_only() -> None:
+    names = BusNames("records")
+    written = {writer: f"{names.prefix('audit')}request.{writer}" for writer in AUDIT_WRITERS}
+    with server_directory() as directory:
+        server = Guarded(directory, names, (BOOTSTRAP, MANAGER, SCHEDULER, OPERATOR))
+        await server.start(replace(SMALL, audit=MIB))
+        try:
+            async with server.connected("manager") as manager, server.connected("operator") as attacker:
+                for _ in range(5):
+                    await manager.request(written["manager"], b"{}")
+                for subject in (written["manager"], f"{names.prefix('audit')}request.x"):
+                    with pytest.raises(Denied):
+                        await attacker.request(subject, b"{}", timeout=DEADLINE_SECONDS)
+                refused = await attacker.request(written["koord"], b"x" * LARGEST_RECORD + b"x")
+                assert b"message size exceeds maximum" in refused.data
+                for _ in range(2 * MIB // LARGEST_RECORD):
+                    attacker.write(pub(written["koord"], "", b"x" * LARGEST_RECORD))
+                await attacker.request(written["koord"], b"{}")
+            async with server.connected(JUDGE) as judge:
+                kept = (await log_state(judge)).subjects
+        finally:
+            await server.kill()
+    assert kept[names.audit, written["manager"]] == 5
+    assert 0 < kept[names.audit, written["koord"]] * LARGEST_RECORD < MIB / len(AUDIT_WRITERS)
 
 
 @pytest.mark.deep

@@ -22,6 +22,10 @@ SAVED_FOLDS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
+# Writers of audit records. Each has one subject; `koord` is the command.
+AUDIT_WRITERS: Final = ("manager", "scheduler", "descheduler", "projector", "koord")
+
+
 class InvalidName(ValueError):
     """A cluster id or the id of an aggregate contains characters that a NATS subject cannot have."""
 

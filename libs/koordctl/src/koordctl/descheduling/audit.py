@@ -20,6 +20,7 @@ from koordcore.events.envelope import AggregateRef, Origin, StoredEvent, name_to
 from koordcore.events.objects import PodSpecAdded
 from koordcore.ports.eventlog import EventLog
 from koordcore.protocol.recommendations import controls, workload_of
+from koordcore.service.access.records import fitting
 from koordcore.stories.modifications import KINDS, AuditReader, Modification
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
@@ -72,7 +73,7 @@ async def record_run(route: str, objects: tuple[str, ...]) -> None:
         occurred_at=datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
     )
     async with open_log() as log:
-        await log.bus.audit.publish(AggregateRef("request", "koord"), record, origin)
+        await log.bus.audit.publish(AggregateRef("request", "koord"), fitting(record), origin)
 
 
 async def modifications(wanted: dict[str, str], since: int) -> list[Modification]:

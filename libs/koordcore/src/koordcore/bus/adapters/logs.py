@@ -19,7 +19,7 @@ from koordcore.bus.names import BusNames
 from koordcore.bus.read.feed import DEFAULTS, FollowerSettings
 from koordcore.bus.read.follower import Follower
 from koordcore.bus.read.stream_reader import StreamReader
-from koordcore.bus.setup.streams import LARGEST_REPORT
+from koordcore.bus.setup.streams import LARGEST_RECORD, LARGEST_REPORT
 from koordcore.bus.write.append import PUBLISH_SECONDS, Appender
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, StoredEvent, without_id
@@ -89,6 +89,7 @@ log = logging.getLogger("koordcore.bus")
 RING = 10_000
 # If more bytes than this are unsent in the socket, observations wait in the ring, so that facts are sent first.
 UNSENT_BYTES = 4 * 1024 * 1024
+_LARGEST = {"obs": LARGEST_REPORT, "audit": LARGEST_RECORD}  # Bytes of a message, by class
 _READS_AT_ONCE = 32
 TELL_SECONDS = 10.0  # Time between two lines about observations that are too large
 
@@ -144,7 +145,7 @@ class JetStreamObservationLog:
         subject, header = self._names.subject(self._class, ref), encode_headers(without_id(new.headers))
         size = len(header) + len(new.body)
         most = self._connection.max_payload
-        if size > (min(most, LARGEST_REPORT) if self._class == "obs" else most):
+        if size > min(most, _LARGEST.get(self._class, most)):
             self._drop("too-large")
             self._tell_too_large(subject, size)
             return

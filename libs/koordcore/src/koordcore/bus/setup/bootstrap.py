@@ -1,6 +1,7 @@
 """Create and change streams, buckets, stores and consumers of work queues on the NATS server. No other code does this.
 
-It is idempotent and runs at every start of the stack. Of an existing stream only fields are changed that lose no data.
+It is idempotent and runs at every start of the stack. Of an existing stream only fields are changed that lose no data,
+except the oldest messages of a subject beyond a smaller number of messages per subject.
 Any other difference is an error that a person has to resolve. Services only bind to the consumers.
 
 Source: event-bus spec, 2 (rules), 3.2, 9.2 (versions).

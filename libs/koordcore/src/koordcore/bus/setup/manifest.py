@@ -19,8 +19,9 @@ class ServiceManifest:
     appends: tuple[str, ...] = ()  # Aggregate kinds whose facts the user may append, and read at the stream's leader
     # Kinds of aggregates whose facts nodes send to this service, which appends them (`koordcore.bus.work.node_facts`).
     takes_in: tuple[str, ...] = ()
-    # (class, kind) of observations, explanations and audit records that it may publish, for example ("obs", "node").
+    # (class, kind) of observations and explanations that it may publish, for example ("obs", "node").
     reports: tuple[tuple[str, str], ...] = ()
+    audits: str = ""  # Writer (`koordcore.bus.names.AUDIT_WRITERS`) as which it stores audit records; "" for none
     # Streams that it may read in order: "ev", "obs", "explanations", "audit", "adv", "dlq", "cmd".
     follows: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()  # Services to whose work queues it may add requests; "*": all
@@ -45,8 +46,6 @@ class ServiceManifest:
     streams: str = ""
 
 
-AUDIT = ("audit", "request")  # The audit records of requests to a service
-
 MANAGER = ServiceManifest(
     name="manager",
     account="MANAGER",
@@ -69,7 +68,8 @@ MANAGER = ServiceManifest(
         "drift",
     ),
     takes_in=tuple(sorted(WRITTEN_BY_NODES)),
-    reports=(("explanations", "admission"), ("explanations", "node"), ("obs", "node"), AUDIT),
+    reports=(("explanations", "admission"), ("explanations", "node"), ("obs", "node")),
+    audits="manager",
     follows=("ev", "obs", "explanations"),
     commands=("*",),
     answers=True,
@@ -92,7 +92,8 @@ SCHEDULER = ServiceManifest(
         "gpuworkload",
         "eviction",
     ),
-    reports=(("explanations", "*"), AUDIT),
+    reports=(("explanations", "*"),),
+    audits="scheduler",
     follows=("ev", "obs"),
     answers=True,
     snapshots=True,
@@ -108,8 +109,8 @@ DESCHEDULER = ServiceManifest(
         ("explanations", "drain"),
         ("explanations", "refusal"),
         ("explanations", "round"),
-        AUDIT,
     ),
+    audits="descheduler",
     follows=("ev", "obs"),
     works_on=("cmd",),
     answers=True,
@@ -122,7 +123,7 @@ DESCHEDULER = ServiceManifest(
 PROJECTOR = ServiceManifest(
     name="projector",
     account="PROJECTOR",
-    reports=(AUDIT,),
+    audits="projector",
     follows=("ev", "obs", "explanations", "adv"),
     answers=True,
 )
@@ -134,7 +135,7 @@ OPERATOR = ServiceManifest(
     name="operator",
     account="OPERATOR",
     appends=("fold",),
-    reports=(AUDIT,),
+    audits="koord",
     follows=("ev", "obs", "explanations", "audit", "adv", "dlq"),
     desired="read",
     commands=("*",),

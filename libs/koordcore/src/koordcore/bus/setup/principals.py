@@ -43,6 +43,8 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
     if manifest.appends:
         publish += _leader_reads(names.ev)
     publish += [f"{names.prefix(class_)}{kind}.*" for class_, kind in manifest.reports]
+    if manifest.audits:
+        publish += [f"{names.prefix('audit')}request.{manifest.audits}"]
     for short in manifest.follows:
         publish += _follow(_stream(names, short))
     if "ev" in manifest.follows:

@@ -8,7 +8,7 @@ Source: event-bus spec, 2 (table), 9.2.
 from dataclasses import dataclass, fields
 from typing import Any
 
-from koordcore.bus.names import SAVED_FOLDS, BusNames
+from koordcore.bus.names import AUDIT_WRITERS, SAVED_FOLDS, BusNames
 
 _SECOND = 1_000_000_000
 MIB = 1024 * 1024
@@ -16,6 +16,9 @@ LARGEST_REPORT = 256 * 1024  # bytes of a usage report: that of a node with 250 
 # Bytes of a fact of a node, headers included: the topology of 512 CPUs with 250 pods has 60 KiB. The server sends a
 # node its facts where the node says, so this is also what one request may cost another agent (decision 0057).
 LARGEST_NODE_FACT = 128 * 1024
+# Bytes of an audit record, headers included. `koordcore.service.access.records` shortens the texts of larger ones.
+LARGEST_RECORD = 4 * 1024
+_STORED_WITH = 64  # Bytes that the server counts for the subject of a record, and for its place in the file
 _ROOM = 440 * MIB  # a server with the default sizes offers 8 GiB
 MINUTE = 60
 HOUR = 60 * MINUTE
@@ -160,6 +163,9 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
             max_bytes=limits.audit,
             replicas=replicas,
             max_age_seconds=90 * DAY,
+            # All that one writer can store fits its part, so it cannot push the records of others out of the stream.
+            max_msgs_per_subject=limits.audit // len(AUDIT_WRITERS) // (LARGEST_RECORD + _STORED_WITH),
+            max_msg_size=LARGEST_RECORD,
             deny_delete=True,
             allow_direct=True,
         ),

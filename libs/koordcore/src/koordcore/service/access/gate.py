@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
-import msgspec
 from prometheus_client import Counter
 from starlette.responses import Response
 from starlette.types import Scope
@@ -25,6 +24,7 @@ from koordcore.events.envelope import AggregateRef, Origin
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import ObservationLog
 from koordcore.service.access.needs import ANONYMOUS, Identity, Need, Role, need_of
+from koordcore.service.access.records import LONGEST_ID, fitting
 from koordcore.service.access.sites import refusal_of_site
 from koordcore.service.telemetry.logging import logger
 from koordcore.values.shortened import shortened
@@ -37,7 +37,6 @@ OBJECTS: Final = "koord.objects"
 # Key of a request's scope under which a handler stores the id that its facts have as causation.
 REQUEST: Final = "koord.request"
 MOST_OBJECTS: Final = 20  # Objects that a record names
-LONGEST_TEXT: Final = 1024  # Letters of each text of a record: a record that is too large for the log would be lost
 # Services that ask each other. Their decisions are facts with reasons, so their requests leave no record.
 _DECIDERS: Final = frozenset(("bus:manager", "bus:scheduler", "bus:descheduler"))
 
@@ -59,17 +58,12 @@ class AuditTrail:
 
     async def record(self, record: RequestAudited) -> None:
         """Log an audit record, and queue it for the stream that `publish_to` named. It does not wait for a server.
-        Texts longer than `LONGEST_TEXT` are shortened, since senders choose them. No-op for requests of the manager,
-        the scheduler or the descheduler, which ask each other over the bus.
+        Long texts are shortened (`fitting`), since senders choose them. No-op for requests of the manager, the
+        scheduler or the descheduler, which ask each other over the bus.
         """
         if record.subject in _DECIDERS:
             return
-        record = msgspec.structs.replace(
-            record,
-            subject=shortened(record.subject, LONGEST_TEXT),
-            objects=tuple(shortened(each, LONGEST_TEXT) for each in record.objects),
-            request=shortened(record.request, LONGEST_TEXT),
-        )
+        record = fitting(record)
         _log.info(
             "request_audited",
             subject=record.subject,
@@ -82,7 +76,7 @@ class AuditTrail:
         if self._stream is not None:
             origin = Origin(
                 causation_id=str(uuid.uuid4()),
-                correlation_id=record.request or record.route,
+                correlation_id=shortened(record.request or record.route, LONGEST_ID),
                 actor=self._actor,
                 occurred_at=rfc3339(self._clock.now()),
             )
