@@ -14,6 +14,9 @@ class BusMetrics:
         `unavailable` or `misconfigured`. `seconds`: duration with all repetitions.
         """
 
+    def batch_refused(self) -> None:
+        """Count an attempt of a batch that the server refused because too many batches were open."""
+
     def conflict(self, kind: str) -> None:
         """Count an append that the log refused because an aggregate of this kind had newer events."""
 

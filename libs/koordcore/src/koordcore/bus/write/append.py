@@ -30,6 +30,7 @@ from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.bus.names import BusNames, InvalidName
 from koordcore.bus.read.stream_reader import StreamReader
 from koordcore.bus.write.outcome import NO_ANSWER, NO_RESPONDERS, Action, AppendReply, classify, read_answer
+from koordcore.bus.write.refused_batches import BATCH_REFUSED, RefusedBatches
 from koordcore.bus.write.silence import STORES_NOTHING, refuses
 from koordcore.events.envelope import HEADER_EXPECTED_LAST, HEADER_ID, RETURNING, AggregateRef, NewEvent, StoredEvent
 from koordcore.ports import eventlog
@@ -160,6 +161,7 @@ class Appender:
         self._publish_seconds = publish_seconds
         self._batches = asyncio.Semaphore(MAX_BATCHES_IN_FLIGHT)
         self._singles = asyncio.Semaphore(MAX_SINGLES_IN_FLIGHT)
+        self._refused_batches = RefusedBatches(metrics)
         self._nuid = NUID()
 
     async def append(self, events: Sequence[NewEvent], deadline: float) -> eventlog.AppendOutcome:
@@ -204,6 +206,8 @@ class Appender:
             attempt += 1
             answer = await self._send(encoded, end)
             action, reason = classify(answer)
+            if answer.err_code in BATCH_REFUSED:
+                reason = self._refused_batches.note(reason)
             outcome: eventlog.AppendOutcome | None = None
             try:
                 match action:

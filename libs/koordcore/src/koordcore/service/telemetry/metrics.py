@@ -62,6 +62,9 @@ class BusMetrics(measured.BusMetrics):
             registry=registry,
             buckets=APPEND_SECONDS_BUCKETS,
         )
+        self._batches_refused = counter(
+            "koord_bus_batches_refused", "Attempts of atomic batches refused because too many were open"
+        )
         self._conflicts = counter("koord_bus_conflicts", "Refused expectations", ["kind"])
         self._lag_events = gauge("koord_bus_follower_lag_events", "Events not folded yet", ["fold"])
         self._lag_seconds = gauge("koord_bus_follower_lag_seconds", "Age of the oldest event not folded yet", ["fold"])
@@ -87,6 +90,9 @@ class BusMetrics(measured.BusMetrics):
         if outcome != "unavailable":
             self._append_full.labels("ev").set(outcome == "full")
         self._append_seconds.observe(seconds)
+
+    def batch_refused(self) -> None:
+        self._batches_refused.inc()
 
     def conflict(self, kind: str) -> None:
         self._conflicts.labels(kind).inc()
