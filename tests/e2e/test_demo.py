@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from koordcore.embedded.process import is_alive
+from koordcore.embedded.identity import is_alive
 from koordcore.embedded.stack import read_stack
 from koordctl.stack.containers import unusable
 from support.servers import server_directory

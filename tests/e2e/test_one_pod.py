@@ -12,7 +12,7 @@ import pytest
 from koordcore.bus.setup.manifest import OPERATOR
 from koordcore.bus.setup.principals import seed_file
 from koordcore.bus.setup.tls_files import ensure_tls_files
-from koordcore.embedded.process import is_alive
+from koordcore.embedded.identity import is_alive
 from koordctl.access.log import key_folder
 from support.koord_command import KoordCommand as Koord
 from support.otlp_receiver import OtlpReceiver, otlp_receiver, trust_only

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from koordcore.embedded.identity import is_alive, send_signal
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig
 from koordcore.embedded.postgres import PostgresConfig, PostgresServer
-from koordcore.embedded.process import RestartPolicy, is_alive, send_signal
+from koordcore.embedded.process import RestartPolicy
 from koordcore.embedded.stack import Phase, Stack, start_in_background, stop_stack
 from koordcore.embedded.supervisor import Supervisor
 from nats.js.api import StreamConfig

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from koordcore.embedded.identity import is_alive
 from koordcore.embedded.nats import RESTART_FREE_BYTES
-from koordcore.embedded.process import is_alive
 from koordcore.embedded.stack import Phase, ProcessState, Stack, read_stack
 from koordctl.access.clients import state_file
 from koordctl.stack.processes import StackOptions, wipe

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from koordcore.embedded.process import ProcessIdentity, identify, is_alive, log_tail, send_signal
+from koordcore.embedded.identity import ProcessIdentity, identify, is_alive, send_signal
+from koordcore.embedded.process import log_tail
 from support.cluster import node_init
 from support.until import until_blocking
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from koordcore.bus.read.stream_reader import stream_info
-from koordcore.embedded.process import send_signal
+from koordcore.embedded.identity import send_signal
 from koordcore.embedded.stack import ProcessStatus
 from koordctl.access.log import LogTrouble, open_log
 from support.faults.constant_load import Load, Watched

@@ -10,17 +10,8 @@ from pathlib import Path
 
 import pytest
 from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError, NotRestartableError, StartError
-from koordcore.embedded.process import (
-    NEVER_RESTART,
-    ProcessIdentity,
-    ProcessSpec,
-    RestartPolicy,
-    command_words,
-    identify,
-    is_alive,
-    send_signal,
-    start_mark,
-)
+from koordcore.embedded.identity import ProcessIdentity, command_words, identify, is_alive, send_signal, start_mark
+from koordcore.embedded.process import NEVER_RESTART, ProcessSpec, RestartPolicy
 from koordcore.embedded.stack import (
     Phase,
     ProcessState,
@@ -53,7 +44,7 @@ asyncio.run(Supervisor([spec], state_file=Path(state), log=print).run_until_stop
 DEGRADED = """
 import os, sys, time
 from pathlib import Path
-from koordcore.embedded.process import identify
+from koordcore.embedded.identity import identify
 from koordcore.embedded.stack import Phase, ProcessState, ProcessStatus, Stack, write_stack
 
 state, name, words = sys.argv[1:]

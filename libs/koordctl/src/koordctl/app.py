@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from koordctl.lazy_tree import Entry, lazy_group
+from koordctl.lazy_tree import CONTEXT, Entry, lazy_group
 
 RUN, ASK, LOG = "Run the embedded stack", "Objects and explanations", "The log"
 
@@ -249,7 +249,7 @@ app = typer.Typer(
     cls=lazy_group(COMMANDS),
     help=(
         "QoS-aware colocation as an event-sourced system: run it, query it, replay it.\n\n"
-        "A *position* is the number of an event in the log (`koord events` shows it). `--as-of`, `--to`, `--from` and "
+        "A position is the number of an event in the log (`koord events` shows it). `--as-of`, `--to`, `--from` and "
         "`--since` accept a position or a time.\n\n"
         "Commands use the stack that runs in `./var` or `KOORD_VAR`. For a remote stack, set `KOORD_MANAGER`, "
         "`KOORD_PROJECTOR`, `KOORD_SCHEDULER`, `KOORD_DESCHEDULER` (http://host:port; several, separated by commas: "
@@ -261,9 +261,9 @@ app = typer.Typer(
         "log; 2 wrong usage, or a file that cannot be read; 130 interrupted."
     ),
     no_args_is_help=True,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=CONTEXT,
 )
 
 

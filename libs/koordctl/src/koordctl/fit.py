@@ -255,7 +255,7 @@ def _show_set(answer: FitAnswer, title: str, found: SetFit) -> None:
         sentence += f", {found.preempting:,} more after preemption"
     console.print(sentence, style=style)
     if found.shortage is not None:
-        console.print(f"runs out first: {_shortage_text(found.shortage)}", markup=False)
+        console.print(f"runs out first: {_shortage_text(found.shortage)}")
     elif found.headroom:
         first = found.headroom[0]
         console.print(f"runs out first: {_place(first)}, after at most {first.replicas:,} more")

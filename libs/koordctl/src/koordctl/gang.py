@@ -66,7 +66,6 @@ def _show_members(gang_id: str) -> None:
     console.print(
         f"mode {view['mode']}, match policy {view['gangMatchPolicy']}, declared by {_origin(view)},"
         f" wait time {duration_text(view['waitTime'] / 1e9)}, group {', '.join(view['gangGroup'])}",
-        markup=False,
         soft_wrap=True,
     )
     for what, key in (
@@ -75,7 +74,7 @@ def _show_members(gang_id: str) -> None:
         ("pending", "pendingChildren"),
     ):
         for member in view[key]:
-            console.print(f"  {member}  {what}", markup=False, soft_wrap=True)
+            console.print(f"  {member}  {what}", soft_wrap=True)
 
 
 def _origin(view: Mapping[str, Any]) -> str:

@@ -1,16 +1,27 @@
 """A tree of commands that imports a command only when it is called.
 
 `koord get` therefore does not wait for the imports of `koord demo`. `app` lists the commands with the text that `koord
---help` shows, so the help imports no command either.
+--help` and the completion of a shell show, so they import no command either.
+
+Help is plain text: a command must not wait for the import of rich, which takes longer than most commands run.
 """
 
 from collections.abc import Iterator, MutableMapping
 from importlib import import_module
-from typing import Any, NamedTuple
+from itertools import groupby
+from typing import Any, Final, NamedTuple
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 from typer.main import get_group
+
+from koordctl.plain_values import read_plainly
+
+CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
+"""Settings of the contexts of all commands."""
+
+
+read_plainly()
 
 
 class Entry(NamedTuple):
@@ -49,12 +60,27 @@ class _Commands(MutableMapping[str, Any]):
 
 def _build(entry: Entry) -> Any:
     found = getattr(import_module(entry.module), entry.attribute)
-    holder = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False)
+    holder = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
     if isinstance(found, typer.Typer):
-        holder.add_typer(found, name=entry.name, rich_help_panel=entry.panel or None)
+        holder.add_typer(found, name=entry.name)
     else:
-        holder.command(entry.name, rich_help_panel=entry.panel or None)(found)
-    return get_group(holder).commands[entry.name]
+        holder.command(entry.name)(found)
+    command = get_group(holder).commands[entry.name]
+    _prepare(command)
+    return command
+
+
+def _prepare(command: Any) -> None:
+    """Let a list of commands show the first paragraph of each as a whole."""
+    command.short_help = first_paragraph(command.help)
+    if not isinstance(commands := getattr(command, "commands", {}), _Commands):
+        for each in commands.values():
+            _prepare(each)
+
+
+def first_paragraph(text: str | None) -> str:
+    """On one line."""
+    return " ".join((text or "").partition("\n\n")[0].split())
 
 
 def lazy_group(entries: tuple[Entry, ...]) -> type[TyperGroup]:
@@ -62,6 +88,7 @@ def lazy_group(entries: tuple[Entry, ...]) -> type[TyperGroup]:
 
     Use it as `typer.Typer(cls=...)`.
     """
+    panels = list(dict.fromkeys(entry.panel for entry in entries))
 
     class LazyGroup(TyperGroup):
         """A group whose help needs only the names and summaries of its commands."""
@@ -73,19 +100,23 @@ def lazy_group(entries: tuple[Entry, ...]) -> type[TyperGroup]:
         def list_commands(self, ctx: Any) -> list[str]:
             return list(self.commands)
 
-        def format_help(self, ctx: Any, formatter: Any) -> None:
-            shown: dict[str, Any] = {
-                entry.name: TyperCommand(entry.name, help=entry.summary, rich_help_panel=entry.panel or None)
-                for entry in entries
-            }
-            listing = TyperGroup(
-                name=self.name,
-                commands=shown,
-                params=self.params,
-                help=self.help,
-                epilog=self.epilog,
-                rich_markup_mode=self.rich_markup_mode,
-            )
-            listing.format_help(ctx, formatter)
+        def format_commands(self, ctx: Any, formatter: Any) -> None:
+            width = max(len(entry.name) for entry in entries)
+            for panel, listed in groupby(sorted(entries, key=lambda entry: panels.index(entry.panel)), _panel):
+                with formatter.section(panel or "Commands"):
+                    formatter.write_dl([(entry.name.ljust(width), entry.summary) for entry in listed])
+
+        def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+            from typer._click.shell_completion import CompletionItem
+
+            named = [entry for entry in entries if entry.name.startswith(incomplete)]
+            return [
+                *(CompletionItem(entry.name, help=entry.summary) for entry in named),
+                *super(TyperGroup, self).shell_complete(ctx, incomplete),
+            ]
 
     return LazyGroup
+
+
+def _panel(entry: Entry) -> str:
+    return entry.panel

@@ -4,22 +4,19 @@ Source:
     scheduler-core spec, 10.4
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
 import typer
-from rich.markup import escape
-from rich.text import Text
-from rich.tree import Tree
 
 from koordctl.access.clients import scheduler
-from koordctl.render.output import Format, Output, SafeConsole, console, fail, show_document
+from koordctl.render.console import Line
+from koordctl.render.output import Format, Output, console, fail, show_document
 from koordctl.render.units import amounts_text, sentence_in_cores
 
 UNLIMITED = 1 << 60
 """A larger maximum means no limit; it is the default of the built-in quotas."""
-PIPED_WIDTH = 500
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,8 +51,8 @@ def amounts(values: Mapping[str, int]) -> str:
     return amounts_text({name: amount for name, amount in values.items() if abs(amount) < UNLIMITED})
 
 
-def quota_text(row: QuotaRow) -> str:
-    """The line for one quota as markup of the library rich; red if the quota uses more than its runtime."""
+def quota_line(row: QuotaRow) -> list[Line]:
+    """The line for one quota; its name is red if the quota uses more than its runtime."""
     over = row.runtime is not None and any(row.used.get(name, 0) > limit for name, limit in row.runtime.items())
     runtime = "" if row.runtime is None else f"  runtime {amounts(row.runtime)}"
     line = (
@@ -63,7 +60,7 @@ def quota_text(row: QuotaRow) -> str:
         f"  min {amounts(row.min)}  max {amounts(row.max)}"
     )
     colour = "red" if over else "green" if row.pods else "bold"
-    return f"[{colour}]{escape(row.name)}[/{colour}]{escape(line)}  {row.pods} pod{'s' if row.pods != 1 else ''}"
+    return [Line(row.name, colour), Line(f"{line}  {row.pods} pod{'s' if row.pods != 1 else ''}")]
 
 
 def sections(row: QuotaRow) -> list[str]:
@@ -105,17 +102,26 @@ def tree(
         fail(f"there is no quota tree {tree}")
     for name, rows in trees.items():
         if rows:
-            wide = console if console.is_terminal else SafeConsole(width=PIPED_WIDTH)
-            wide.print(_drawn(name, rows))
+            console.print(f"quota tree {name}" if name else "quotas", style="bold")
+            for entry in _drawn(rows):
+                console.print_below(*entry)
 
 
-def _drawn(name: str, rows: list[QuotaRow]) -> Tree:
-    drawn = Tree(Text(f"quota tree {name}" if name else "quotas", "bold"))
-    branches = {row.name: Tree("") for row in rows}
+def _drawn(rows: list[QuotaRow]) -> Iterator[tuple[list[Line], str, str]]:
+    """The lines below the root, each with what stands before it and before its continuation."""
+    names = {row.name for row in rows}
+    below: dict[str, list[QuotaRow]] = {}
     for row in rows:
-        branch = branches[row.name]
-        branch.label = Text.from_markup(quota_text(row))
-        for line in sections(row):
-            branch.add(Text(line, "dim"))
-        branches.get(row.parent, drawn).children.append(branch)
-    return drawn
+        below.setdefault(row.parent if row.parent in names else "", []).append(row)
+
+    def branch(entries: Sequence[QuotaRow | str], before: str) -> Iterator[tuple[list[Line], str, str]]:
+        for number, entry in enumerate(entries, 1):
+            rest = before + ("    " if number == len(entries) else "│   ")
+            first = before + ("└── " if number == len(entries) else "├── ")
+            if isinstance(entry, str):
+                yield [Line(entry, "dim")], first, rest
+            else:
+                yield quota_line(entry), first, rest
+                yield from branch([*sections(entry), *below.get(entry.name, [])], rest)
+
+    return branch(below.get("", []), "")

@@ -60,7 +60,7 @@ def recommend(
     elif name is not None:
         for key, state in found.items():
             for line in recommendation_lines(*key, state):
-                console.print(line, markup=False, soft_wrap=not console.is_terminal)
+                console.print(line)
     else:
         columns = ("namespace", "name", "target", "mode", "container", "cpu", "memory", "confidence", "condition")
         show_table(columns, recommendation_rows(found), empty="no recommendations found")

@@ -1,19 +1,16 @@
 """`koord top node|pod|gpu`: show current use from the newest report of each agent, and the given shares of GPUs."""
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import typer
 from koordcore.events.envelope import AggregateRef, name_from_token, name_token
 from koordcore.events.observation import NodeUsageReported
-from rich.live import Live
-from rich.table import Table
 
 from koordctl.access.clients import projector
 from koordctl.access.log import open_log, readable_report, wait_for
 from koordctl.objects.devices import GPU_COLUMNS, GpuSort, devices_of, gpu_rows, gpu_summary
-from koordctl.render.output import console, fail, show_table, write_line
+from koordctl.render.output import fail, show_table, write_line
 from koordctl.render.units import cores, gibibytes
 
 app = typer.Typer(help="Current use of nodes and pods, and given shares of GPUs.", no_args_is_help=True)
@@ -197,19 +194,9 @@ def _show(columns: Sequence[str], rows: Callable[[], list[Row]], *, watch: bool,
     if not watch:
         show_table(columns, rows(), empty=empty)
         return
-    with Live(_table(columns, rows()), console=console, auto_refresh=False, screen=console.is_terminal) as live:
-        while True:
-            time.sleep(REFRESH_SECONDS)
-            live.update(_table(columns, rows()), refresh=True)
+    from koordctl.render.rich_console import show_live
 
-
-def _table(columns: Sequence[str], rows: Sequence[Row]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column.upper(), overflow="fold")
-    for row in rows[: max(console.height - 2, 1)]:
-        table.add_row(*("-" if cell is None else str(cell) for cell in row))
-    return table
+    show_live(columns, rows, seconds=REFRESH_SECONDS)
 
 
 def _sort(text: str) -> Sort:

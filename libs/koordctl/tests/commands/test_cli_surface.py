@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import typer
 from koordcore.embedded.errors import EmbeddedError
-from koordcore.embedded.process import identify
+from koordcore.embedded.identity import identify
 from koordcore.embedded.stack import Phase, ProcessState, ProcessStatus, Stack, write_stack
 from koordctl.__main__ import run
 from koordctl.access.clients import state_file

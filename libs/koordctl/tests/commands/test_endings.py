@@ -1,6 +1,6 @@
 """How `koord up` and `koord status` tell of processes that ended by themselves."""
 
-from koordcore.embedded.process import ProcessIdentity
+from koordcore.embedded.identity import ProcessIdentity
 from koordcore.embedded.stack import Phase, ProcessState, ProcessStatus, Stack
 from koordctl.stack.running import endings
 

@@ -1,6 +1,7 @@
 """What a command loads before it does anything: no more than it uses."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from koordctl.app import COMMANDS, EXPLAIN, app
 from koordctl.lazy_tree import Entry
 from typer.main import get_command
+from typer.testing import CliRunner
 
 pytestmark = pytest.mark.slow
 
@@ -70,6 +72,7 @@ def test_help_and_version_load_no_command(words: list[str], tmp_path: Path) -> N
         "koordctl.__main__",
         "koordctl.app",
         "koordctl.lazy_tree",
+        "koordctl.plain_values",
     }
     assert {"asyncio", "koordcore.events"} & loaded == set()
 
@@ -79,7 +82,15 @@ def test_the_list_of_commands_says_what_their_own_help_says(entry: Entry) -> Non
     tree: Any = get_command(app)
     command = tree.commands[entry.name]
     assert entry.summary == " ".join(str(command.help).partition("\n\n")[0].split())
-    assert command.rich_help_panel == entry.panel
+
+
+def test_the_list_of_commands_is_in_sections() -> None:
+    _, *sections = re.split(r"^(?=\S.*:$)", CliRunner().invoke(app, ["--help"]).output, flags=re.MULTILINE)
+    listed = {section.partition(":")[0]: re.findall(r"^  ([a-z]+) ", section, re.MULTILINE) for section in sections}
+    panels = dict.fromkeys(entry.panel for entry in COMMANDS)
+    assert {panel: listed[panel] for panel in panels} == {
+        panel: [entry.name for entry in COMMANDS if entry.panel == panel] for panel in panels
+    }
 
 
 @pytest.mark.parametrize("entry", EXPLAIN, ids=lambda entry: entry.name)

@@ -11,10 +11,9 @@ import pytest
 import typer
 import yaml
 from koordctl.render import output
+from koordctl.render.console import Console, Line
 from koordctl.render.output import (
     Format,
-    Line,
-    SafeConsole,
     fail,
     print_lines,
     show_document,
@@ -23,6 +22,7 @@ from koordctl.render.output import (
     write_json_line,
     write_line,
 )
+from koordctl.render.rich_console import SafeConsole
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
@@ -32,14 +32,33 @@ HOSTILE = "web\x1b[2J\x1b]8;;http://evil.example\x1b\\click\x1b]8;;\x1b\\\r\x08\
 ORDERS = set("\x1b\r\x08\x07\x9b\x7f\u202e\u2066")
 
 
-def screen(width: int = 100, **options: object) -> tuple[StringIO, SafeConsole]:
-    file = StringIO()
-    return file, SafeConsole(file=file, color_system=None, width=width, **options)
+class Screen(StringIO):
+    """A stream that may be a terminal."""
+
+    def __init__(self, *, is_terminal: bool = True) -> None:
+        super().__init__()
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+
+@pytest.fixture(autouse=True)
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "dumb")
+
+
+def shown_on(screen: Screen, monkeypatch: pytest.MonkeyPatch, *, width: int = 100) -> None:
+    """Let commands print on a screen."""
+    monkeypatch.setattr(output, "console", Console(file=screen, width=width))
+    monkeypatch.setattr(output, "errors", Console(file=screen, width=width, stderr=True))
 
 
 def test_brackets_in_a_cell_are_no_markup_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown, console = screen(force_terminal=True)
-    monkeypatch.setattr(output, "console", console)
+    shown = Screen()
+    shown_on(shown, monkeypatch)
     show_table(["field", "message"], [["data[colocation-config]", "closes what was not open [/bold]"]])
     assert shown.getvalue().splitlines()[1] == "data[colocation-config]  closes what was not open [/bold]"
 
@@ -64,14 +83,20 @@ def rich_things() -> None:
     grid.add_row(HOSTILE)
     tree = Tree(HOSTILE)
     tree.add(Text(HOSTILE, "red"))
+    live = SafeConsole(file=output.console.file, color_system=None, width=100)
     for thing in (HOSTILE, grid, tree, Text(HOSTILE)):
-        output.console.print(thing)
-        output.errors.print(thing)
+        live.print(thing)
+
+
+def entry_of_a_tree() -> None:
+    output.console.print_below([Line(HOSTILE, "red"), Line(HOSTILE)], "├── ", "│   ")
 
 
 WAYS: dict[str, Callable[[], None]] = {
     "table": table,
     "story": lambda: print_lines([Line(HOSTILE), Line(HOSTILE, "red")]),
+    "parts": lambda: output.console.print(Line(HOSTILE, "green"), HOSTILE),
+    "entry of a tree": entry_of_a_tree,
     "line": lambda: write_line(HOSTILE),
     "refused": refused,
     "failed": failed,
@@ -86,12 +111,10 @@ WAYS: dict[str, Callable[[], None]] = {
 def test_texts_of_others_give_no_orders_to_the_terminal(
     way: str, is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told, errors = screen(force_terminal=is_terminal)
-    shown, console = screen(force_terminal=is_terminal)
-    monkeypatch.setattr(output, "console", console)
-    monkeypatch.setattr(output, "errors", errors)
+    shown = Screen(is_terminal=is_terminal)
+    shown_on(shown, monkeypatch)
     WAYS[way]()
-    text = "".join(capsys.readouterr()) + told.getvalue() + shown.getvalue()
+    text = "".join(capsys.readouterr()) + shown.getvalue()
     assert not set(text) & ORDERS
     assert "web\\x1b[2J" in text.replace("\\u001b", "\\x1b")
     assert "\nforged" not in text
@@ -105,9 +128,11 @@ def test_programs_get_every_character(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_text_of_others_is_no_markup() -> None:
-    shown, console = screen(force_terminal=True)
-    console.print("[link=http://evil.example]web[/link] :smile:")
-    assert shown.getvalue() == "[link=http://evil.example]web[/link] :smile:\n"
+    text = "[link=http://evil.example]web[/link] :smile:"
+    for console in (Console, SafeConsole):
+        shown = Screen()
+        console(file=shown, width=100).print(text)
+        assert shown.getvalue() == f"{text}\n"
 
 
 def test_commands_print_through_this_module_only() -> None:
@@ -115,7 +140,7 @@ def test_commands_print_through_this_module_only() -> None:
     found: list[str] = []
     root = Path(koordctl.__file__).parent
     for file in root.rglob("*.py"):
-        if file.name in ("output.py", "app.py"):
+        if file.name in ("output.py", "rich_console.py", "app.py"):
             continue
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call):

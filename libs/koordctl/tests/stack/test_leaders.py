@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from koordcore.embedded.process import ProcessIdentity, identify, running_seconds
+from koordcore.embedded.identity import ProcessIdentity, identify, running_seconds
 from koordcore.service.leader.lease import LeaseRecord
 from koordctl.stack.leaders import judge_lease
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError
-from koordcore.embedded.process import command_line, start_mark
+from koordcore.embedded.identity import command_line, start_mark
 
 
 def live_postmaster(data: Path, *, status: str | None = None) -> int | None:

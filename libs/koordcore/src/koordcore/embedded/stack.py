@@ -5,21 +5,24 @@ has the start time of each process, so a reused pid is never signalled. A stack 
 that calls `Supervisor.run_until_stopped`; who started it waits until the file says ready.
 """
 
-import asyncio
+from __future__ import annotations
+
 import fcntl
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 
 from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError, StartError
-from koordcore.embedded.process import POLL_SECONDS, ProcessIdentity, is_alive, log_tail, send_signal
+from koordcore.embedded.identity import ProcessIdentity, is_alive, send_signal
+
+if TYPE_CHECKING:
+    import subprocess
 
 STATE_VERSION = 1
 
@@ -79,7 +82,7 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True):
             return ()
         return tuple(status for status in self.processes if status.process is not None and is_alive(status.process))
 
-    def as_seen(self) -> "Stack":
+    def as_seen(self) -> Stack:
         """Return the stack with the states that its processes have now. A supervisor cannot write the state file while
         the disk is full. So a process that has ended may be recorded as ready; it will be restarted.
         """
@@ -212,6 +215,10 @@ async def stop_orphans(stack: Stack) -> bool:
 
 async def _stop_process(process: ProcessIdentity, number: signal.Signals, seconds: float) -> None:
     """Send a signal, wait, then kill. The end is detected by polling, because it is not our child."""
+    import asyncio
+
+    from koordcore.embedded.process import POLL_SECONDS
+
     send_signal(process, number)
     deadline = time.monotonic() + seconds
     while is_alive(process):
@@ -248,6 +255,10 @@ async def start_in_background(
         StartError: The program ended, or was not ready after `seconds` and was told to stop. The message has the
             reason.
     """
+    import asyncio
+
+    from koordcore.embedded.process import POLL_SECONDS, log_tail
+
     before = read_stack(state_file)
     if before is not None and before.is_live:
         raise AlreadyRunningError(what=f"the stack of {state_file}", pid=before.supervisor.pid)
@@ -277,6 +288,8 @@ async def start_in_background(
 
 def _launch_detached(argv: tuple[str, ...], *, log_file: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start a process in its own session, detached from our terminal, and return it."""
+    import subprocess
+
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with log_file.open("ab") as log:
         return subprocess.Popen(

@@ -17,7 +17,8 @@ from typing import Final
 
 from koordcore.embedded import stack
 from koordcore.embedded.errors import EmbeddedError, NotRestartableError
-from koordcore.embedded.process import ChildProcess, ProcessSpec, identify
+from koordcore.embedded.identity import identify
+from koordcore.embedded.process import ChildProcess, ProcessSpec
 from koordcore.ending import end_tasks
 
 LOOK_SECONDS: Final = 2.0  # Time between two looks at a process (`restart_reason`), and at a state file to be written

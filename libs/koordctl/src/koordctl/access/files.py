@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from koordcore.protocol.manifests import read_documents
 from koordcore.values.invalid import InvalidInput
 
 from koordctl.render.output import fail
@@ -51,6 +50,8 @@ def text_of(file: Path, *, wanted: str) -> bytes:
 
 
 def _read(file: Path, wanted: str) -> tuple[bytes, list[object]]:
+    from koordcore.protocol.manifests import read_documents  # only now: commands without files do not need it
+
     try:
         text = file.read_bytes()
         documents = read_documents(text)

@@ -202,7 +202,7 @@ async def open_log(
 
 
 def say_refused(sentence: str) -> None:
-    errors.print(f"a snapshot of the archive is not used: {sentence}", markup=False, soft_wrap=True)
+    errors.print(f"a snapshot of the archive is not used: {sentence}")
 
 
 async def warn_of_dropped(
@@ -224,7 +224,6 @@ async def warn_of_dropped(
         errors.print(
             f"facts 1..{first - 1} are not in the log any more: what they say about {what} is missing here."
             " The dashboard has it",
-            markup=False,
         )
 
 

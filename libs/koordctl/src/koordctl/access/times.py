@@ -102,7 +102,7 @@ def clock_sentence(clock: Clock) -> str:
 
 def warn_of_clock() -> None:
     if clock := clock_sentence(run_clock()):
-        errors.print(clock, markup=False)
+        errors.print(clock)
 
 
 async def resolve_position(log: OpenLog, text: str | None, option: str) -> int:

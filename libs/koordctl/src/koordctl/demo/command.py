@@ -10,9 +10,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
 
 from koordctl.access.clients import demo_directory, running_stack, var_directory
 from koordctl.demo.device_health import DeviceDaySummary
@@ -23,6 +20,7 @@ from koordctl.demo.submitting import Watching
 from koordctl.demo.summary import Checks, Summary, write_summary
 from koordctl.demo.tail import PodCounts
 from koordctl.demo.trace import TRACE_FOLDER, InvalidTrace, find_trace, node_manifest, read_nodes, read_pods
+from koordctl.render.console import Line
 from koordctl.render.output import console, errors, fail
 from koordctl.stack.nodes import write_nodes
 
@@ -150,6 +148,10 @@ def _watching() -> Generator[Watching]:
     if not errors.is_terminal:
         yield _plain()
         return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from koordctl.render.rich_console import rich_errors
+
     columns = (
         TextColumn("pods"),
         BarColumn(),
@@ -157,7 +159,7 @@ def _watching() -> Generator[Watching]:
         TextColumn("{task.fields[became]}  {task.fields[rate]:,.0f}/s"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=errors, transient=True) as bar:
+    with Progress(*columns, console=rich_errors(), transient=True) as bar:
         task = bar.add_task("pods", total=None, became="", rate=0.0, visible=False)
         began = 0.0
 
@@ -174,7 +176,7 @@ def _plain() -> Watching:
     last = 0.0
 
     def step(line: str) -> None:
-        errors.print(line, soft_wrap=True)
+        errors.print(line)
 
     def progress(pods: PodCounts) -> None:
         nonlocal last
@@ -191,14 +193,12 @@ def _became(pods: PodCounts) -> str:
 
 
 def show(summary: Summary | DeviceDaySummary | RunningSummary) -> None:
-    figures = Table(box=None, pad_edge=False, show_header=False)
-    figures.add_column()
-    figures.add_column(justify="right", overflow="fold")
-    for what, how_much in summary.rows():
-        figures.add_row(what, how_much)
-    console.print(figures)
+    rows = list(summary.rows())
+    wide, long = (max((len(row[column]) for row in rows), default=0) for column in (0, 1))
+    for what, how_much in rows:
+        console.print(f"{what:<{wide}}  {how_much:>{long}}")
     for rule, held, found in summary.invariants():
-        mark = ("held  ", "green") if held else ("BROKEN", "red")
-        console.print(Text.assemble(mark, f" {rule}: {found}"), soft_wrap=True)
+        mark = Line("held  ", "green") if held else Line("BROKEN", "red")
+        console.print(mark, f" {rule}: {found}", soft_wrap=True)
     for sentence in summary.violations[:20]:
-        console.print(f"  {sentence}", markup=False, soft_wrap=True)
+        console.print(f"  {sentence}", soft_wrap=True)

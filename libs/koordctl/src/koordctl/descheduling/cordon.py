@@ -92,9 +92,7 @@ def _change(names: list[str], *, unschedulable: bool) -> None:
         if outcome.result is ChangeResult.DONE:
             write_line(f"node/{name} {'cordoned' if unschedulable else 'uncordoned'}")
             if drain := drains.get(name):
-                errors.print(
-                    f"drainnode/{drain} still keeps new pods away; to end it: koord drain {name} --abort", markup=False
-                )
+                errors.print(f"drainnode/{drain} still keeps new pods away; to end it: koord drain {name} --abort")
         else:
             failed = True
             is_gone = outcome.result is ChangeResult.ABSENT

@@ -162,14 +162,13 @@ def _show(name: str, node: str, status: Status) -> None:
     show_table(("pod", "phase", "to"), rows, empty=f"no pod has to leave {node}")
     phase, message = status.get("phase", "Pending"), status.get("message", "")
     stuck = [pod for pod in pods if pod["phase"] in _WITHOUT_PLACE]
-    console.print(f"drainnode/{name} is {phase}{': ' + message if message else ''}", markup=False)
+    console.print(f"drainnode/{name} is {phase}{': ' + message if message else ''}")
     if phase == "Running":
         console.print(
             f"to migrate: koord drain {node} --confirm; to open the node again: koord drain {node} --abort",
-            markup=False,
         )
     if phase == "Complete":
-        console.print(f"to open the node again: koord uncordon {node}", markup=False)
+        console.print(f"to open the node again: koord uncordon {node}")
     if stuck or phase == "Aborted":
         raise typer.Exit(1)
 

@@ -14,7 +14,8 @@ from koordcore.stories.migrations import MigrationStory, migration_story
 from koordcore.values import codec
 
 from koordctl.access.log import open_log, wait_for, warn_of_dropped
-from koordctl.render.output import Format, Line, Output, fail, show_story
+from koordctl.render.console import Line
+from koordctl.render.output import Format, Output, fail, show_story
 from koordctl.render.units import duration_text, time_text
 
 _JOBS = "podmigrationjobs"

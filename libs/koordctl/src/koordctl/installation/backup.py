@@ -269,8 +269,10 @@ def _progress(total: int | None) -> Generator[Progress]:
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
     from rich.progress import Progress as Display
 
+    from koordctl.render.rich_console import rich_errors
+
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Display(*columns, console=errors, transient=True, disable=not errors.is_terminal) as display:
+    with Display(*columns, console=rich_errors(), transient=True, disable=not errors.is_terminal) as display:
         task = display.add_task("", total=total)
         yield lambda stream, count: display.update(task, description=stream, advance=count)
 

@@ -126,7 +126,7 @@ def doctor(
     shown = [each for each in findings if each.verdict is not health.Verdict.OK or not problems]
     if output is Format.TABLE:
         if _nothing_runs():
-            console.print("nothing runs here: `koord up`", markup=False)
+            console.print("nothing runs here: `koord up`")
         rows = [(each.verdict.value, each.check, each.told, each.remedy or None) for each in shown]
         show_table(("verdict", "check", "found", "remedy"), rows, empty="everything is in order")
         counts = {verdict: sum(each.verdict is verdict for each in findings) for verdict in health.Verdict}

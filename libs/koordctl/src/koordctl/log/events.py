@@ -107,4 +107,4 @@ def _print(stored: StoredEvent, *, as_json: bool) -> None:
     body = stored.body.decode(errors="replace")
     short = body if len(body) <= WIDTH else body[: WIDTH - 1] + "…"
     what = f"{stored.seq:>8}  {stored.occurred_at[11:23]}  {stored.type:<24} {stored.ref}"
-    console.print(f"{what}  {short}", markup=False, soft_wrap=True)
+    console.print(f"{what}  {short}", soft_wrap=True)

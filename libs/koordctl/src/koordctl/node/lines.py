@@ -17,7 +17,7 @@ from koordcore.state.aggregates import NodeHealth, NodePolicyState, policy_resou
 
 from koordctl.node.hardware import hardware_lines
 from koordctl.node.story import NodeStory
-from koordctl.render.output import Line
+from koordctl.render.console import Line
 from koordctl.render.units import amounts_text, cfs_quota_text, cores, gibibytes, sentence_in_cores, time_text
 
 Show = Callable[[int], str]

@@ -9,12 +9,8 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
 from koordcore.protocol import keys
-from koordcore.protocol.crd import accepted_kinds
 from koordcore.protocol.drains import DRAIN_NODE
-from koordcore.protocol.objects import Pod
-from koordcore.protocol.qos import qos
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
-from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import parse_amounts
 
@@ -25,6 +21,7 @@ Item: TypeAlias = dict[str, Any]
 Columns: TypeAlias = list[str]
 Rows: TypeAlias = list[list[object]]
 CLUSTER_SCOPED: Final = ("Node", "Namespace", "PriorityClass")
+NAMESPACED: Final = ("Pod", "ConfigMap", "Deployment", "Job")
 NODE_AMOUNTS: Final = {"cpu": "cpu", "memory": "memory", "batch-cpu": BATCH_CPU, "batch-memory": BATCH_MEMORY}
 COLUMNS: Final[dict[str, dict[str, str]]] = {
     "ClusterNetworkTopology": {"layers": "spec.networkTopologySpec", "nodes-seen": "status.detailStatus"},
@@ -66,6 +63,8 @@ def object_table(kind: str, items: Sequence[Item], *, wide: bool, silent: Contai
         return _pods(items, wide=wide)
     if kind == "Node":
         return _nodes(items, wide=wide, silent=silent)
+    from koordcore.protocol.crd import accepted_kinds
+
     resource = next((found for found in accepted_kinds() if found.kind == kind and found.stored), None)
     declared = [column for column in resource.columns if column.type != "date"] if resource is not None else []
     paths = {column.name.lower(): column.json_path for column in declared} or COLUMNS.get(kind, {})
@@ -83,8 +82,11 @@ def object_table(kind: str, items: Sequence[Item], *, wide: bool, silent: Contai
 
 
 def is_cluster_scoped(kind: str) -> bool:
-    scopes = {resource.kind: resource.scope for resource in accepted_kinds()}
-    return kind in CLUSTER_SCOPED or scopes.get(kind) == "Cluster"
+    if kind in (*CLUSTER_SCOPED, *NAMESPACED):
+        return kind in CLUSTER_SCOPED
+    from koordcore.protocol.crd import accepted_kinds  # only now: it reads the definitions of all custom resources
+
+    return any(resource.kind == kind and resource.scope == "Cluster" for resource in accepted_kinds())
 
 
 def _value(item: Item, path: str) -> object:
@@ -113,6 +115,10 @@ def _cell(column: str, value: object) -> object:
 
 
 def _pods(items: Sequence[Item], *, wide: bool) -> tuple[Columns, Rows]:
+    from koordcore.protocol.objects import Pod
+    from koordcore.protocol.qos import qos
+    from koordcore.values import codec
+
     columns = ["namespace", "name", "status", "qos", "node"] + (["priority", "uid"] if wide else [])
     return columns, [
         [

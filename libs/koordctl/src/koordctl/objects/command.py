@@ -6,7 +6,6 @@ from enum import StrEnum
 from typing import Annotated, Any, Final
 
 import typer
-from koordcore.protocol.crd import accepted_kinds
 from koordcore.values import codec
 
 from koordctl.access.clients import NOT_FOUND, find_service, manager, meant_elsewhere, refusal, silent_nodes
@@ -65,6 +64,8 @@ def kind_named(text: str) -> str:
     found = found or SHORT.get(lower) or SHORT.get(lower.removesuffix("s"))
     if found is not None:
         return found
+    from koordcore.protocol.crd import accepted_kinds  # only now: it reads the definitions of all custom resources
+
     for resource in accepted_kinds():
         if lower in (resource.kind.lower(), resource.plural, *resource.short_names):
             return resource.kind
@@ -218,13 +219,13 @@ def _submit(path: str, names: list[str], *, dry_run: bool = False) -> None:
             answer: dict[str, Any]
             answer = response.json() if "json" in response.content_type else {"error": response.text}
             if "results" not in answer:
-                errors.print(f"{label}: {answer.get('error', response.status_code)}", markup=False)
+                errors.print(f"{label}: {answer.get('error', response.status_code)}")
                 failed = True
                 readable = readable and response.status_code != _NO_MANIFEST
                 continue
             found += len(answer["results"])
             if not answer["results"]:
-                errors.print(f"{label}: no objects in it", markup=False)
+                errors.print(f"{label}: no objects in it")
             failed = not _report(answer["results"], dry_run=dry_run) or failed
     if not readable or (not failed and not found):
         raise typer.Exit(UNREADABLE)

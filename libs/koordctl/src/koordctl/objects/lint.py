@@ -157,26 +157,26 @@ def _documents(label: str, text: bytes) -> list[object] | None:
     try:
         documents = read_documents(text)
     except InvalidInput as error:
-        errors.print(f"{label}: {error.sentence()}", markup=False)
+        errors.print(f"{label}: {error.sentence()}")
         return None
     if not documents:
-        errors.print(f"{label}: no objects in it", markup=False)
+        errors.print(f"{label}: no objects in it")
     return documents
 
 
 def _report(label: str, finding: Finding, *, patch: bool) -> bool:
     where = f"{finding.kind.lower()}/{finding.name}" + (f" in {finding.namespace}" if finding.namespace else "")
     for warning in finding.warnings:
-        errors.print(f"{label}: {where} warning: {warning}", markup=False)
+        errors.print(f"{label}: {where} warning: {warning}")
     if finding.violations:
-        errors.print(f"{label}: {where} would be refused", markup=False)
+        errors.print(f"{label}: {where} would be refused")
         for violation in finding.violations:
             rule = violation.rule.removeprefix(WITHIN_RULE)
             sentence = violation.sentence() if rule == violation.rule else f"{violation.value} ({rule})"
-            errors.print(f"  {sentence}", markup=False)
+            errors.print(f"  {sentence}")
         if finding.kind == _SCHEDULER_CONFIGURATION:
             hint = f"  this is not an API object: check it with `koord scheduler check-config {label}`"
-            errors.print(hint, markup=False)
+            errors.print(hint)
         return False
     changed = f", changed by {', '.join(finding.steps)}" if finding.steps else ""
     write_line(f"{label}: {where} ok{changed}")

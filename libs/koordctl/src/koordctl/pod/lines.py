@@ -13,7 +13,7 @@ from koordcore.events.pod import PlacementExplanation
 from koordcore.stories.pod import victims_text
 
 from koordctl.pod.story import PodStory, StoryEntry
-from koordctl.render.output import Line
+from koordctl.render.console import Line
 from koordctl.render.units import amounts_text, cores, duration_text, gibibytes, time_text
 
 TOP: Final = 3

@@ -9,34 +9,15 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import StrEnum
-from typing import Annotated, Any, Final, NamedTuple, NoReturn, cast
+from typing import Annotated, Any, Final, NoReturn, cast
 
 import typer
-from koordcore.values.override import override
 from koordcore.values.visible import visible, visible_json, visible_line
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
-from rich.text import Text
 
+from koordctl.render.console import Console, Line
 
-class SafeConsole(Console):
-    """A console for texts that others wrote: without markup, and with visible control characters."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(highlight=False, markup=False, emoji=False, **options)
-
-    @override
-    def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(visible(text), **options)
-
-    @override
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(visible(segment.text), segment.style)
-
-
-console = SafeConsole(soft_wrap=not sys.stdout.isatty())
-errors = SafeConsole(stderr=True, soft_wrap=True)
+console = Console()
+errors = Console(stderr=True)
 WholeOption = Annotated[
     bool, typer.Option("--whole", help="Begin at the first fact, not at a snapshot of the archive (KOORD_ARCHIVE).")
 ]
@@ -79,14 +60,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empt
         for line in ([column.upper() for column in columns], *lines):
             write_line("   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
         return
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column.upper(), overflow="fold")
-    for line in lines:
-        table.add_row(*line)
-    console.print(table)
+    console.print_table(columns, lines)
 
 
 def _text(cell: object) -> str:
@@ -102,17 +76,10 @@ def write_line(text: str) -> None:
     sys.stdout.write(visible(text) + "\n")
 
 
-class Line(NamedTuple):
-    """One line of output with its style; an empty style prints plain text."""
-
-    text: str
-    style: str = ""
-
-
 def print_lines(lines: Iterable[Line]) -> None:
     """If piped, unwrapped."""
     for line in lines:
-        console.print(line.text, style=line.style or None, markup=False, soft_wrap=not console.is_terminal)
+        console.print(line)
 
 
 def show_story(document: object, lines: Iterable[Line], form: Format) -> None:
@@ -144,6 +111,9 @@ def progress(what: str, total: int, *, counted: bool = False) -> Generator[Calla
     Args:
         counted: Whether the numbers are shown, instead of a percentage.
     """
+    if not errors.is_terminal:
+        yield lambda _: None
+        return
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -153,9 +123,11 @@ def progress(what: str, total: int, *, counted: bool = False) -> Generator[Calla
         TimeRemainingColumn,
     )
 
+    from koordctl.render.rich_console import rich_errors
+
     number = MofNCompleteColumn() if counted else TaskProgressColumn()
     columns = (TextColumn(what), BarColumn(), number, TimeRemainingColumn())
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+    with Progress(*columns, console=rich_errors(), transient=True) as bar:
         task = bar.add_task(what, total=max(total, 1))
         yield lambda position: bar.update(task, completed=position)
 
@@ -165,7 +137,13 @@ def working(what: str) -> AbstractContextManager[object]:
 
     Code inside the context must print nothing on stdout: the spinner would redirect it to stderr.
     """
-    return errors.status(Text(what)) if errors.is_terminal else nullcontext()
+    if not errors.is_terminal:
+        return nullcontext()
+    from rich.text import Text
+
+    from koordctl.render.rich_console import rich_errors
+
+    return rich_errors().status(Text(what))
 
 
 def fail(message: str, *, status: int = 1) -> NoReturn:
@@ -175,8 +153,7 @@ def fail(message: str, *, status: int = 1) -> NoReturn:
 
 def say_error(message: str) -> None:
     """Without line breaks if stderr is not a terminal."""
-    style = "red" if errors.is_terminal else None
-    errors.print(f"error: {message}", style=style, markup=False, soft_wrap=True)
+    errors.print(f"error: {message}", style="red")
 
 
 def field(item: Mapping[str, Any], path: str, default: Any = None) -> Any:
@@ -207,19 +184,19 @@ def show_remarks(result: Mapping[str, Any], mark: str = "") -> str:
     if result.get("namespace"):
         where += f" in {result['namespace']}"
     for warning in result.get("warnings", []):
-        errors.print(f"Warning: {where}: {warning}", markup=False)
+        errors.print(f"Warning: {where}: {warning}")
     if not is_refused(result):
         return where
-    errors.print(f"{where} {result['action'].replace('-', ' ')}{mark}", markup=False)
+    errors.print(f"{where} {result['action'].replace('-', ' ')}{mark}")
     from koord_manager.domain.documents.admitting import WITHIN_RULE
 
     for error in result.get("errors", []):
         if error["rule"].startswith(WITHIN_RULE):
             sentence = f"  {error['value']} ({error['rule'].removeprefix(WITHIN_RULE)})"
-            errors.print(sentence, markup=False)
+            errors.print(sentence)
             continue
         place = f"{error['field']}: " if error["field"] else ""
         value = f", got {error['value']}" if error["value"] else ""
         rule = error["rule"] if not error["field"] else f"must be {error['rule']}"
-        errors.print(f"  {place}{rule}{value}", markup=False)
+        errors.print(f"  {place}{rule}{value}")
     return where

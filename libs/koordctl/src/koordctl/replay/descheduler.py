@@ -95,7 +95,6 @@ def _show(found: DescheduleComparison, trouble: str) -> None:
         f"{found.rounds:,} rounds over {found.reports:,} usage reports"
         f"{f' since {found.first_report}' if found.first_report else ''}:"
         f" {found.reports - found.archived:,} still in their stream, {archived}",
-        markup=False,
     )
     show_start(found.started)
     show_table(
@@ -118,7 +117,7 @@ def _show(found: DescheduleComparison, trouble: str) -> None:
     if len(found.moves) > _MOST_NAMED:
         console.print(f"and {len(found.moves) - _MOST_NAMED:,} more: -o json")
     for fault in dict.fromkeys(found.faults):
-        console.print(f"plugin failed: {fault}", markup=False)
+        console.print(f"plugin failed: {fault}")
 
 
 def _factor(slowdown: float | None) -> str:

@@ -231,7 +231,7 @@ def _show(found: ManagerComparison) -> None:
     if tally.not_retained:
         console.print(f"{tally.not_retained:,} decisions were not repeated: their usage report is no longer retained")
     for line in (*found.notes, *(f"warning: {sentence}" for sentence in found.warnings)):
-        console.print(line, markup=False)
+        console.print(line)
     _show_nodes(found.nodes)
     show_recommendations(found.recommendations)
     show_admission(found.admission)

@@ -50,9 +50,9 @@ def _show_configuration(tried: Compared) -> None:
     The user sees early if, for example, the file lacks a plugin.
     """
     same = "" if tried.differences else ": no difference"
-    console.print(f"{tried.name} compared with {tried.other}{same}", markup=False)
+    console.print(f"{tried.name} compared with {tried.other}{same}")
     for difference in tried.differences:
-        console.print(f"  {difference}", markup=False, soft_wrap=True)
+        console.print(f"  {difference}", soft_wrap=True)
 
 
 def repeat(config: Path | None, seq: int) -> None:
@@ -101,7 +101,7 @@ def _show(found: Comparison) -> None:
     )
     show_start(found.started)
     for sentence in found.warnings:
-        console.print(f"warning: {sentence}", markup=False)
+        console.print(f"warning: {sentence}")
     show_table(
         ["", "recorded", "re-run"],
         [[title, getattr(found.before, name), getattr(found.after, name)] for title, name in _FIGURES],

@@ -16,7 +16,8 @@ from koordctl.node.hardware import given_hardware
 from koordctl.objects.reservations import reservations_of
 from koordctl.pod.lines import event_lines
 from koordctl.pod.story import PodStory, explained_pod, split_amounts
-from koordctl.render.output import Format, Line, Output, fail, show_story
+from koordctl.render.console import Line
+from koordctl.render.output import Format, Output, fail, show_story
 from koordctl.render.units import time_text
 from koordctl.reservation.lines import UsedAmounts, reservation_lines
 

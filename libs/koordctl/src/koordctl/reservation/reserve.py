@@ -162,5 +162,5 @@ def _show_places(documents: list[dict[str, Any]]) -> None:
         placed = sum(each.placed for each in answer.sets)
         console.print(f"{placed} of {len(documents)} would get a node", style="red")
         if missing is not None:
-            console.print(missing.message or missing.reason, markup=False)
+            console.print(missing.message or missing.reason)
         raise typer.Exit(1)

@@ -2,15 +2,15 @@
 
 import os
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from koordcore.fragmentation.policies import PolicyName
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from koordctl.demo.trace import TRACE_FOLDER, InvalidTrace, find_trace
-from koordctl.render.output import console, errors, fail, show_table
+from koordctl.render.output import console, fail, progress, show_table
 from koordctl.simulate.gpu_repack import repack as repacked
 from koordctl.simulate.gpu_report import Compared, compared, read_published, write_report
 from koordctl.simulate.gpu_run import WORKLOADS, Load, read_trace
@@ -69,9 +69,9 @@ def gpu(
     )
     try:
         published = read_published(asked.folder)
-        with _progress() as progress:
-            task = progress.add_task("runs", total=len(asked.runs))
-            outcomes = sweep(asked, jobs or os.cpu_count() or 1, lambda: progress.advance(task))
+        ended = count(1)
+        with progress("runs", len(asked.runs), counted=True) as see:
+            outcomes = sweep(asked, jobs or os.cpu_count() or 1, lambda: see(next(ended)))
     except InvalidTrace as error:
         fail(str(error), status=2)
     found = summaries(outcomes)
@@ -115,11 +115,6 @@ def repack(
         shares = [f"{gpus:,.1f} ({100 * gpus / found.capacity:.2f}%)" for gpus in (found.before, found.after)]
         rows.append([str(seed), *shares, str(found.moves), f"{found.placed} of {found.waiting:,}"])
     show_table(["seed", "allocated GPUs before", "after", "moves", "waiting pods placed"], rows)
-
-
-def _progress() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=errors, transient=True)
 
 
 def _seeds(text: str) -> list[int]:

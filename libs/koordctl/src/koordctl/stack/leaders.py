@@ -12,7 +12,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from koordcore.embedded.process import is_alive, running_seconds
+from koordcore.embedded.identity import is_alive, running_seconds
 from koordcore.embedded.stack import ProcessStatus, Stack
 from koordcore.service.leader.lease import LeaseRecord, LeaseTimes, LeaseUnavailable
 from koordcore.values.timestamps import rfc3339

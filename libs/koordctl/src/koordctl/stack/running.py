@@ -68,7 +68,7 @@ def status(var: Var = None) -> None:
         rows.append([process.name, process.state.value, ready, pid, ports, process.restarts, process.log_file])
     show_table(["process", "state", "readiness", "pid", "ports", "restarts", "log"], rows)
     for sentence in endings(stack):
-        errors.print(sentence, markup=False)
+        errors.print(sentence)
     for leading in _leaders(stack, folder):
         fine = fine and leading.leads
         console.print(leading.sentence)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import httpx
 import typer
 from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError
-from koordcore.embedded.process import command_words
+from koordcore.embedded.identity import command_words
 from koordcore.embedded.stack import ProcessState, Stack, read_stack, start_in_background
 from koordcore.embedded.supervisor import Supervisor
 
