@@ -1,17 +1,20 @@
 """`koord top node|pod|gpu`: show current use from the newest report of each agent, and the given shares of GPUs."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import typer
-from koordcore.events.envelope import AggregateRef, name_from_token, name_token
-from koordcore.events.observation import NodeUsageReported
 
 from koordctl.access.clients import projector
-from koordctl.access.log import open_log, readable_report, wait_for
-from koordctl.objects.devices import GPU_COLUMNS, GpuSort, devices_of, gpu_rows, gpu_summary
 from koordctl.render.output import fail, show_table, write_line
 from koordctl.render.units import cores, gibibytes
+
+if TYPE_CHECKING:
+    from koordcore.events.observation import NodeUsageReported
+
+    from koordctl.objects.devices import GpuSort
 
 app = typer.Typer(help="Current use of nodes and pods, and given shares of GPUs.", no_args_is_help=True)
 
@@ -71,6 +74,8 @@ def top_pod(
 
       koord top pod --node node-1 --sort memory -w
     """
+    from koordctl.access.log import wait_for  # only now: the other commands need no connection to the log
+
     chosen = _sort(sort)
 
     def rows() -> list[Row]:
@@ -102,6 +107,8 @@ def top_gpu(
 
       koord top gpu --as-of 2026-11-21T08:30:00Z
     """
+    from koordctl.objects.devices import GPU_COLUMNS, devices_of, gpu_rows, gpu_summary
+
     orders: dict[str, GpuSort] = {"given": "given", "free": "free", "name": "name"}
     if sort not in orders:
         fail(f"--sort: must be given, free or name, got {sort!r}", status=2)
@@ -185,6 +192,10 @@ def pod_rows(reports: dict[str, NodeUsageReported], namespace: str | None, sort:
 
 async def _reports(names: Sequence[str]) -> dict[str, NodeUsageReported]:
     """The newest usage report of each node that has a readable one."""
+    from koordcore.events.envelope import AggregateRef, name_from_token, name_token
+
+    from koordctl.access.log import open_log, readable_report
+
     async with open_log() as log:
         stored = await log.bus.observations.latest([AggregateRef("node", name_token(name)) for name in names])
     return {name_from_token(event.ref.id): report for event in stored if (report := readable_report(event)) is not None}

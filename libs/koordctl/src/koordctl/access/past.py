@@ -8,10 +8,6 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
-from koordcore.protocol.crd import accepted_kinds
-from koordcore.state import ClusterState
-from koordcore.state.aggregates import NodePolicyState, policy_resources
-from koordcore.values import codec
 
 from koordctl.access.clients import NOT_FOUND, projector, refusal
 from koordctl.access.times import parse_moment
@@ -154,8 +150,11 @@ def _with_status(kind: str, items: list[State], at: str) -> list[State]:
     facts = FACTS_OF_STATUS.get(kind, ())
     if not items or not facts:
         return items
-    # Imported here: most commands need no code of the manager.
+    # Imported here: most commands need neither code of the manager nor the definitions of custom resources.
     from koord_manager.domain.gateway.published_status import with_published_status
+    from koordcore.protocol.crd import accepted_kinds
+    from koordcore.state import ClusterState
+    from koordcore.values import codec
 
     known = {each: _aggregates(each, at)[0] for each in facts}
     states = {each: {id_: {"seq": 0, **state} for id_, state in found.items()} for each, found in known.items()}
@@ -187,6 +186,9 @@ def _pod(found: State, placed: State, *, is_running: bool) -> State:
 
 
 def _node(found: State, policy: State) -> State:
+    from koordcore.state.aggregates import NodePolicyState, policy_resources
+    from koordcore.values import codec
+
     status = dict(found.get("status", {}))
     lent = policy_resources(codec.convert({"seq": 0, **policy}, NodePolicyState))
     for field in ("capacity", "allocatable"):

@@ -7,7 +7,6 @@ from typing import Annotated
 import msgspec
 import typer
 from koordcore.events.envelope import StoredEvent
-from koordcore.state.registry import STATE_TYPES
 from koordcore.values.duration import parse_seconds
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import rfc3339
@@ -44,9 +43,11 @@ def events(
 
       koord events --since 1200 -o json | jq .type
     """
-    unknown = sorted(set(kind or ()) - set(STATE_TYPES))
-    if unknown:
-        fail(f"unknown kind {', '.join(unknown)}; known: {', '.join(STATE_TYPES)}", status=2)
+    if kind:
+        from koordcore.state.registry import STATE_TYPES
+
+        if unknown := sorted(set(kind) - set(STATE_TYPES)):
+            fail(f"unknown kind {', '.join(unknown)}; known: {', '.join(STATE_TYPES)}", status=2)
     if output not in ("text", "json"):
         fail(f"-o must be text or json, got {output!r}", status=2)
     wait_for(_show(follow, kind, since, as_json=output == "json"))
