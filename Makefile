@@ -257,11 +257,12 @@ bench: compiled ## measure against the targets; results in var/bench/results.jso
 audit: $(UV) ## look up known vulnerabilities of all packages in uv.lock; needs the network
 	@UV=$(UV) .ci/audit
 
-schemas: install ## regenerate schemas/ from the event models and the CRDs, and the names of Kubernetes' fields
+schemas: install ## regenerate schemas/ from the event models and the CRDs, the names of Kubernetes' fields, and koord's help
 	@$(VENV)/bin/python -m koordcore.events.export schemas
 	@$(VENV)/bin/python -m koordcore.protocol.crd schemas/crds
 	@$(VENV)/bin/python -m koord_manager.shell.export_fields \
 		libs/koordcore/src/koordcore/protocol/kubernetes_fields.json
+	@$(VENV)/bin/python -m koordctl.sketches libs/koordctl/src/koordctl/sketches.json
 
 metrics: setup ## regenerate docs/metrics.md from what running services serve
 	@KOORD_WRITE_METRICS=1 $(PYTEST) -n 0 -q --suite deep tests/e2e/test_metrics.py -k page

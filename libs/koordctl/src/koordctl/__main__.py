@@ -17,6 +17,8 @@ import typer
 from koordcore.embedded.errors import EmbeddedError
 from typer.exceptions import Abort, Exit, TyperException
 
+from koordctl import sketches
+
 PROGRAM = "koord"
 USAGE = 2
 INTERRUPTED = 130
@@ -36,6 +38,9 @@ def main() -> None:
 
 def run(app: typer.Typer) -> int:
     """Run the command line and return its exit status; expected errors are printed as one sentence."""
+    if sketches.COMPLETE in os.environ:
+        # typer removes rich's markup from the texts that a shell shows, if it finds rich. Ours have none.
+        sys.modules["rich"] = None  # pyright: ignore[reportArgumentType]  # the import system's word for "not there"
     try:
         # Not standalone: that would print "Aborted!" after Ctrl-C and let everything else through as a traceback.
         # Always by this name: how it was started (`python -m`, a test) changes neither help nor completion.

@@ -246,7 +246,7 @@ explain = typer.Typer(cls=lazy_group(EXPLAIN), help=EXPLAIN_HELP, no_args_is_hel
 
 app = typer.Typer(
     name="koord",
-    cls=lazy_group(COMMANDS),
+    cls=lazy_group(COMMANDS, is_root=True),
     help=(
         "QoS-aware colocation as an event-sourced system: run it, query it, replay it.\n\n"
         "A position is the number of an event in the log (`koord events` shows it). `--as-of`, `--to`, `--from` and "

@@ -7,6 +7,7 @@ Help is plain text: a command must not wait for the import of rich, which takes 
 """
 
 from collections.abc import Iterator, MutableMapping
+from functools import partial
 from importlib import import_module
 from itertools import groupby
 from typing import Any, Final, NamedTuple
@@ -15,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_group
 
+from koordctl import sketches
 from koordctl.plain_values import read_plainly
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
@@ -35,13 +37,18 @@ class Entry(NamedTuple):
 class _Commands(MutableMapping[str, Any]):
     """Names -> commands. Each is built on its first use."""
 
-    def __init__(self, entries: tuple[Entry, ...]) -> None:
+    def __init__(self, entries: tuple[Entry, ...], *, is_root: bool) -> None:
         self._entries = {entry.name: entry for entry in entries}
         self._built: dict[str, Any] = {}
+        self._is_root = is_root
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._built:
-            self._built[name] = _build(self._entries[name])
+            entry = self._entries[name]
+            known = sketches.read_sketches().get(name) if self._is_root and sketches.are_wanted() else None
+            self._built[name] = (
+                _build(entry) if known is None else sketches.sketched(name, known, partial(_build, entry))
+            )
         return self._built[name]
 
     def __setitem__(self, name: str, command: Any) -> None:
@@ -72,18 +79,13 @@ def _build(entry: Entry) -> Any:
 
 def _prepare(command: Any) -> None:
     """Let a list of commands show the first paragraph of each as a whole."""
-    command.short_help = first_paragraph(command.help)
+    command.short_help = sketches.first_paragraph(command.help)
     if not isinstance(commands := getattr(command, "commands", {}), _Commands):
         for each in commands.values():
             _prepare(each)
 
 
-def first_paragraph(text: str | None) -> str:
-    """On one line."""
-    return " ".join((text or "").partition("\n\n")[0].split())
-
-
-def lazy_group(entries: tuple[Entry, ...]) -> type[TyperGroup]:
+def lazy_group(entries: tuple[Entry, ...], *, is_root: bool = False) -> type[TyperGroup]:
     """Return the class of a command group that imports a command of `entries` only when it is called.
 
     Use it as `typer.Typer(cls=...)`.
@@ -95,7 +97,7 @@ def lazy_group(entries: tuple[Entry, ...]) -> type[TyperGroup]:
 
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
-            self.commands = _Commands(entries)
+            self.commands = _Commands(entries, is_root=is_root)
 
         def list_commands(self, ctx: Any) -> list[str]:
             return list(self.commands)

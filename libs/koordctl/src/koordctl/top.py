@@ -74,12 +74,12 @@ def top_pod(
 
       koord top pod --node node-1 --sort memory -w
     """
-    from koordctl.access.log import wait_for  # only now: the other commands need no connection to the log
-
     chosen = _sort(sort)
 
     def rows() -> list[Row]:
         names = [str(item["name"]) for item in _nodes(node) if node in (None, item["name"])]
+        from koordctl.access.log import wait_for  # only now: the other commands need no connection to the log
+
         return pod_rows(wait_for(_reports(names)), namespace, chosen)[:limit]
 
     where = f" on node {node}" if node else ""
