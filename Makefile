@@ -262,7 +262,7 @@ schemas: install ## regenerate schemas/ from the event models and the CRDs, the 
 	@$(VENV)/bin/python -m koordcore.protocol.crd schemas/crds
 	@$(VENV)/bin/python -m koord_manager.shell.export_fields \
 		libs/koordcore/src/koordcore/protocol/kubernetes_fields.json
-	@$(VENV)/bin/python -m koordctl.sketches libs/koordctl/src/koordctl/sketches.json
+	@$(VENV)/bin/python -m koordctl.sketching libs/koordctl/src/koordctl/sketches.json
 
 metrics: setup ## regenerate docs/metrics.md from what running services serve
 	@KOORD_WRITE_METRICS=1 $(PYTEST) -n 0 -q --suite deep tests/e2e/test_metrics.py -k page

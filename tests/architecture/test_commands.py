@@ -205,6 +205,7 @@ NOWHERE = {
     "kubectl top pod -n NAMESPACE": "the tests have no kubelet, which would know the usage of containers",
     "make bench": "it measures for an hour; docs/benchmarks.md makes its measurements on a small scale",
     "python -m tests.bench compose": "it needs the image; tests/compose/test_compose.py makes the measured step once",
+    "python -m tests.bench commands": "it starts a stack and runs koord some hundred times",
     "python -m tests.bench import": "it fills the log of a large cluster, for minutes",
     "python -m tests.bench installation": "it installs everything on a control plane of its own, for minutes",
     "python -m tests.bench rolling_restart --scale 0.25": "it restarts each service of a large cluster, for minutes;"

@@ -24,6 +24,7 @@ OURS: Final = {
     "koordctl/access/credentials.py": "a file that the login wrote",
     "koordctl/installation/tokens.py": "a token of the user himself",
     "koordctl/node/machine.py": "output of our agent",
+    "koordctl/sketches.py": "a file of the package",
     "koordctl/stack/kubernetes/kubelets.py": "output of our programs",
     "koord_agent/shell/hooks/traffic_control.py": "output of ip and tc",
     "koord_manager/shell/gateway/api.py": "a message of the API server, and a body of our own",

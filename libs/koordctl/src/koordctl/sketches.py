@@ -1,6 +1,6 @@
 """What the help of each command shows and completion offers, without the code of the command.
 
-`sketches.json` is generated (`make schemas`, or `python -m koordctl.sketches FILE`), and a test compares it with the
+`sketches.json` is generated (`make schemas`, or `python -m koordctl.sketching FILE`), and a test compares it with the
 commands. So `koord drain --help` does not wait for the imports of `koord drain`.
 """
 
@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Callable
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, Final, Literal, TypedDict
 
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
@@ -52,37 +51,6 @@ def sketched(name: str, found: CommandSketch, real: Callable[[], Any]) -> TyperC
     if found["commands"]:
         return _Group(name, found, real)
     return _Command(name, found, real)
-
-
-def sketch_of(command: Any, context: Any) -> CommandSketch:
-    return {
-        "help": command.help or "",
-        "usage": command.collect_usage_pieces(context),
-        "parameters": [_parameter_of(param, context) for param in command.params],
-        "commands": {
-            name: sketch_of(child, _context(child, name, context))
-            for name, child in getattr(command, "commands", {}).items()
-        },
-    }
-
-
-def _context(command: Any, name: str, parent: Any) -> Any:
-    return command.make_context(name, [], parent=parent, resilient_parsing=True)
-
-
-def _parameter_of(param: Any, context: Any) -> ParameterSketch:
-    names = [param.name]
-    if param.param_type_name == "option":
-        names += ["/".join(both) for both in zip(param.opts, param.secondary_opts, strict=False)]
-        names += param.opts[len(param.secondary_opts) :]
-    return {
-        "names": names,
-        "shown": list(param.get_help_record(context) or ()),
-        "usage": param.get_usage_pieces(context),
-        "is_flag": bool(getattr(param, "is_flag", False)),
-        "is_list": bool(param.multiple or param.nargs == -1),
-        "choices": [str(getattr(choice, "value", choice)) for choice in param.type_descriptor.choices or ()],
-    }
 
 
 def _typer_type(found: ParameterSketch) -> Any:
@@ -167,21 +135,3 @@ class _Group(TyperGroup):
 def first_paragraph(text: str | None) -> str:
     """On one line."""
     return " ".join((text or "").partition("\n\n")[0].split())
-
-
-def main(file: Path) -> None:
-    """Write the sketches of all commands."""
-    from typer.main import get_command
-
-    from koordctl.app import app
-
-    file.write_text(json.dumps(all_sketches(get_command(app)), indent=1, ensure_ascii=False) + "\n")
-
-
-def all_sketches(root: Any) -> dict[str, CommandSketch]:
-    """Name -> sketch, for the commands of the root."""
-    return sketch_of(root, _context(root, "koord", None))["commands"]
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
