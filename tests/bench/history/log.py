@@ -66,6 +66,6 @@ async def write_facts(
     return position
 
 
-async def _configure(connection: BusConnection, spec: StreamSpec, *, duplicate_window_seconds: int) -> None:
-    config = {**spec.config(), "duplicate_window": duplicate_window_seconds * 1_000_000_000}
+async def _configure(connection: BusConnection, spec: StreamSpec, *, duplicate_window_seconds: float) -> None:
+    config = {**spec.config(), "duplicate_window": int(duplicate_window_seconds * 1_000_000_000)}
     await api(connection, f"$JS.API.STREAM.UPDATE.{spec.name}", msgspec.json.encode(config))

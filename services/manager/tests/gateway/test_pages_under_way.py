@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.gateway.change_budget import ChangeBudget
 from koord_manager.domain.gateway.mirror import Seen
 from koord_manager.domain.gateway.resources import Mirrored, mirrored_resources
 from koord_manager.shell.gateway.fact_appender import ErrorBoundary, FactAppender, NotLeading
@@ -74,6 +75,9 @@ class World:
             report=self._report,
             changed=lambda _plural, _name: None,
             errors=ErrorBoundary("t", logger("t")),
+            budget=ChangeBudget(),
+            delayed=lambda: None,
+            logger=logger("t"),
             page_stored=self._page_stored,
         )
 
