@@ -114,10 +114,12 @@ def _drawn(rows: list[QuotaRow]) -> Iterator[tuple[list[Line], str, str]]:
     for row in rows:
         below.setdefault(row.parent if row.parent in names else "", []).append(row)
 
+    beside, last, between = ("│   ", "└── ", "├── ") if console.has_lines else ("|   ", "`-- ", "|-- ")
+
     def branch(entries: Sequence[QuotaRow | str], before: str) -> Iterator[tuple[list[Line], str, str]]:
         for number, entry in enumerate(entries, 1):
-            rest = before + ("    " if number == len(entries) else "│   ")
-            first = before + ("└── " if number == len(entries) else "├── ")
+            rest = before + ("    " if number == len(entries) else beside)
+            first = before + (last if number == len(entries) else between)
             if isinstance(entry, str):
                 yield [Line(entry, "dim")], first, rest
             else:

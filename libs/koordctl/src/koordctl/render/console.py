@@ -57,6 +57,15 @@ class Console:
         return self.file.isatty()
 
     @property
+    def has_lines(self) -> bool:
+        """Whether the encoding of the output has the lines with which trees are drawn."""
+        try:
+            "└├│─".encode(self.file.encoding or "ascii")
+        except (LookupError, UnicodeEncodeError):
+            return False
+        return True
+
+    @property
     def width(self) -> int:
         return self._width or shutil.get_terminal_size().columns
 
@@ -72,6 +81,7 @@ class Console:
         shown = [Line(visible(piece.text), piece.style or style) for piece in pieces]
         width = self.width if self.is_terminal and not soft_wrap and not self._stderr else 0
         self.file.write("".join(f"{self._styled(line)}\n" for line in _wrapped(shown, width)))
+        self.file.flush()
 
     def print_below(self, parts: Sequence[Line], first: str, rest: str) -> None:
         """Print one entry of a tree.
@@ -84,6 +94,7 @@ class Console:
         width = max(self.width - len(first), 1) if self.is_terminal else 0
         for number, line in enumerate(_wrapped(shown, width)):
             self.file.write(f"{rest if number else first}{self._styled(line)}\n")
+        self.file.flush()
 
     def print_table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """Print a table for a terminal: it is as wide as the terminal at most, and long cells are wrapped."""
@@ -101,6 +112,7 @@ class Console:
                 texts = [_nth(cell, each if number else each - high + len(cell)) for cell in folded]
                 padded = (f"{text}{' ' * (width - cells(text))}" for text, width in zip(texts, widths, strict=True))
                 self.file.write(self._styled([Line(_BETWEEN.join(padded).rstrip(), "" if number else "bold")]) + "\n")
+        self.file.flush()
 
     def _styled(self, parts: Iterable[Line]) -> str:
         if not self.is_terminal or os.environ.get("TERM", "").lower() in ("dumb", "unknown"):
