@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import cast
 
 import pytest
+from koord_manager.domain.cluster.mirrored_kinds import object_of
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.change_budget import ChangeBudget
 from koord_manager.domain.gateway.mirror import Seen
@@ -16,6 +17,7 @@ from koord_manager.shell.gateway.listwatch import Complete, Listed, Sighting
 from koord_manager.shell.gateway.pages_under_way import MOST_AT_ONCE, PagesUnderWay
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog
 from koordcore.events.envelope import AggregateRef, NewEvent
+from koordcore.events.gateway import PodBound
 from koordcore.events.observation import NodeUsageReported
 from koordcore.ports.eventlog import AppendOutcome, EventLog, Misconfigured
 from koordcore.protocol.objects import Pod, pod_from_json
@@ -23,6 +25,7 @@ from koordcore.service.clock import SystemClock
 from koordcore.service.leader.lease import SoleLeader
 from koordcore.service.telemetry.logging import logger
 from koordcore.service.telemetry.tracing import make_tracer
+from support.bus.bus_worlds import sealed
 from support.until import until
 
 PODS: Mirrored = next(
@@ -68,7 +71,7 @@ class World:
         log = cast("EventLog", self.log)
         leader = SoleLeader("t")
         clock = SystemClock()
-        facts = FactAppender(self.view, log, leader, clock, tracer, logger("t"), self._folded, "manager/t")
+        facts = FactAppender(self.view, log, leader, clock, tracer, logger("t"), self.folded, "manager/t")
         self.ingest = Ingest(
             facts,
             self.queue,
@@ -91,7 +94,7 @@ class World:
     def end(self, *names: str) -> None:
         self.queue.put_nowait(Complete(PODS, frozenset(AggregateRef("podspec", name) for name in names)))
 
-    async def _folded(self, position: int) -> None:
+    async def folded(self, position: int) -> None:
         for stored in self.memory.between(self.view.state.position, position, None, 1000):
             self.view.fold(stored)
 
@@ -230,3 +233,76 @@ async def test_work_that_is_refused_is_closed() -> None:
     with pytest.raises(NotLeading):
         await pages.all_ended()
     await pages.close()
+
+
+def large(label: str, node: str) -> Pod:
+    found = pod("large", node, label)
+    found.metadata.annotations["a"] = "x" * 4000
+    return found
+
+
+def label_of(world: World) -> str:
+    known = object_of(world.view.state.get(AggregateRef("podspec", "large")))
+    assert isinstance(known, Pod)
+    return known.metadata.labels.get("app", "")
+
+
+class Clock:
+    """The time by which budgets count, in seconds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(Ingest, "_now", staticmethod(lambda: self.now))
+
+
+async def spent(world: World, label: str, node: str = "n") -> None:
+    """Let changes of the large pod wait, the last one with this label."""
+    world.ingest.budget = ChangeBudget(1000)  # bytes per minute, of which it may write eight times as many at once
+    world.log.let("large")
+    for number in range(4):
+        world.told(large(f"first-{number}", node))
+    world.told(large(label, node))
+    await until(lambda: len(world.ingest.budget) == 1 and world.queue.empty())
+    await world.settled()
+
+
+async def test_a_version_that_waits_is_not_written_after_a_newer_one_of_a_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running() as world:
+        clock = Clock(monkeypatch)
+        await spent(world, "older")
+        names = [f"pod-{number}" for number in range(MOST_AT_ONCE + 1)]
+        for name in names[:-1]:
+            world.page(name)
+            await world.settled()
+        others = [f"other-{number}" for number in range(500)]  # so many that the page is taken alone
+        page = [large("newer", "n"), *map(pod, others)]
+        world.queue.put_nowait(Listed(PODS, [Seen(PODS, each) for each in page], is_page=True))
+        world.page(names[-1])
+        await world.settled()
+        clock.now = 3600.0  # the budget has room for both
+        for name in (*names, *others):
+            world.log.let(name)
+        await until(lambda: label_of(world) == "newer" and names[-1] in world.log.names)
+        world.end("large", *names, *others)
+        await until(lambda: bool(world.ingest.reached))
+        await until(lambda: len(world.ingest.budget) == 0)
+        assert label_of(world) == "newer"
+
+
+async def test_a_version_that_waits_does_not_unbind_its_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running() as world:
+        clock = Clock(monkeypatch)
+        await spent(world, "older", node="")
+        ref = AggregateRef("podspec", "large")
+        bound = PodBound(node="n", placement=1, bound_at="2026-01-01T00:00:00Z")
+        await world.log.append([sealed(ref.kind, ref.id, bound, world.view.state.last_seq(ref))])
+        await world.folded(world.memory.last_seq)
+        clock.now = 3600.0
+        world.told(pod("other"))
+        world.log.let("other")
+        await until(lambda: "other" in world.log.names and len(world.ingest.budget) == 0)
+        known = object_of(world.view.state.get(ref))
+        assert isinstance(known, Pod)
+        assert known.spec.node_name == "n"

@@ -5,7 +5,7 @@ A change beyond it waits. Only the newest version of an object waits, so many ch
 
     first observation, deletion, cluster-scoped object   never limited
     phase, node, deletion, removed gate of a pod         counted, never delayed: each happens a few times in a life
-    status and resources of a pod                        counted; beyond the budget once per `SOON_SECONDS` and pod
+    status, resources, time of the deletion of a pod     counted; beyond the budget once per `SOON_SECONDS` and pod
     everything else, such as labels and annotations      counted; waits for the budget, at most `LONGEST_SECONDS`
 
 Facts of more than `SMALL_BYTES` are told more rarely beyond the budget: the status of a pod once per `LONGEST_SECONDS`,
@@ -53,19 +53,21 @@ def urgency_of(view: ManagerView, seen: Seen, draft: Draft) -> Urgency:
         return Urgency.UNLIMITED
     if isinstance(old, Pod) and isinstance(seen.object, Pod):
         return _of_pod(old, seen.object)
-    is_deleted = isinstance(old, dict) and _deletion(old) != _deletion(cast("Json", seen.object))
+    is_deleted = isinstance(old, dict) and (_deletion(old) is None) != (_deletion(cast("Json", seen.object)) is None)
     return Urgency.AT_ONCE if is_deleted else Urgency.LATER
 
 
 def _of_pod(old: Pod, new: Pod) -> Urgency:
+    deleted_at, before = new.metadata.deletion_timestamp, old.metadata.deletion_timestamp
     if (
         old.status.phase != new.status.phase
         or old.spec.node_name != new.spec.node_name
-        or old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
+        or (deleted_at is None) != (before is None)
         or len(old.spec.scheduling_gates) > len(new.spec.scheduling_gates)
     ):
         return Urgency.AT_ONCE
-    if old.status != new.status or _resources(old) != _resources(new):
+    # The time of a deletion can be brought forward any number of times.
+    if old.status != new.status or _resources(old) != _resources(new) or deleted_at != before:
         return Urgency.SOON
     return Urgency.LATER
 
@@ -103,6 +105,7 @@ class ChangeBudget:
         self._hurried: dict[AggregateRef, float] = {}  # Pod -> when its status was last told beyond the budget
         self._large: dict[str, float] = {}  # Namespace -> when a large fact was last written beyond its budget
         self._look_at = 0.0
+        self._forgets_at = 0.0
 
     def __len__(self) -> int:
         """The number of objects with a waiting change."""
@@ -146,11 +149,15 @@ class ChangeBudget:
         if of_namespace is not None and of_namespace.pop(seen.ref, None) is not None and not of_namespace:
             del self._waiting[namespace]
 
+    def is_due(self, now: float) -> bool:
+        """Whether `due` is to be asked now."""
+        return bool(self._waiting) and now >= self._look_at
+
     def due(self, now: float) -> list[Seen]:
         """Return the waiting objects whose change may be appended now, the longest waiting ones first. They wait until
         `admits` has admitted them.
         """
-        if not self._waiting or now < self._look_at:
+        if not self.is_due(now):
             return []
         self._look_at = now + LOOK_SECONDS
         return [seen for namespace in self._waiting for seen in self._due_in(namespace, now)]
@@ -186,8 +193,9 @@ class ChangeBudget:
     def _refilled(self, namespace: str, now: float) -> float:
         left, at = self._left.get(namespace, (self._most, now))
         left = min(self._most, left + max(0.0, now - at) * self._per_second)
-        if len(self._left) >= _MOST_REMEMBERED:  # whoever has not written for long has its full budget again
-            full = MINUTES_AT_ONCE * 60
+        if len(self._left) >= _MOST_REMEMBERED and now >= self._forgets_at:
+            self._forgets_at = now + SOON_SECONDS
+            full = MINUTES_AT_ONCE * 60  # whoever has not written for so long has its full budget again
             self._left = {name: entry for name, entry in self._left.items() if now - entry[1] < full}
         return left
 

@@ -22,8 +22,10 @@ from koordcore.ending import end_tasks
 from koordcore.events.envelope import AggregateRef, Draft, name_token
 from koordcore.events.observation import NodeUsageReported
 from koordcore.ports.eventlog import Appended, AppendOutcome
+from koordcore.protocol.objects import Pod
 from koordcore.service.telemetry.logging import Logger
 
+from koord_manager.domain.cluster.mirrored_kinds import object_of
 from koord_manager.domain.gateway.change_budget import ChangeBudget
 from koord_manager.domain.gateway.mirror import Seen, is_whole, known_of, name_of, next_draft
 from koord_manager.domain.gateway.node_metric import report_of
@@ -106,8 +108,9 @@ class Ingest:
     async def _read(self, pages: PagesUnderWay) -> None:
         while True:
             sighting = await self._next()
-            if due := self.budget.due(self._now()):
-                await self._take(due[:MOST_AT_ONCE], pages, are_pages=False)
+            if self.budget.is_due(self._now()):
+                await pages.all_ended()  # a page may have a newer version of what waits
+                await self._take(self._due(), pages, are_pages=False)
             if sighting is None:
                 continue
             if isinstance(sighting, Complete):
@@ -124,6 +127,25 @@ class Ingest:
                     batch.extend(following.seen)
                     are_pages = are_pages and following.is_page
             await self._take(batch, pages, are_pages=are_pages)
+
+    def _due(self) -> list[Seen]:
+        """Return waiting versions that may be written now. One from before the binding of its pod is given up: the
+        watch brings the bound one.
+        """
+        found = self.budget.due(self._now())[:MOST_AT_ONCE]
+        outdated = [seen for seen in found if self._is_bound_since(seen)]
+        for seen in outdated:
+            self.budget.settle(seen)
+        return [seen for seen in found if seen not in outdated] if outdated else found
+
+    def _is_bound_since(self, seen: Seen) -> bool:
+        known = object_of(self._facts.view.state.get(seen.ref))
+        return (
+            isinstance(known, Pod)
+            and isinstance(seen.object, Pod)
+            and bool(known.spec.node_name)
+            and not seen.object.spec.node_name
+        )
 
     @staticmethod
     def _now() -> float:

@@ -98,7 +98,9 @@ class Sweep:
 
     async def _is_different(self, seen: Seen) -> bool:
         view = self._facts.view
-        drift = None if self._waits(seen) else drifts.find_drift(view, seen)
+        if self._waits(seen):
+            return seen.ref in drifts.open_drifts(view)  # neither counted again nor healed
+        drift = drifts.find_drift(view, seen)
         if drift is None:
             return False
         self._metrics.drifted(seen.resource.plural)
