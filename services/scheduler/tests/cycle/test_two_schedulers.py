@@ -6,7 +6,7 @@ from itertools import islice
 from random import Random
 from typing import Final
 
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.loop.folding.log import fold
 from koord_scheduler.domain.loop.state.state import SchedulerState
@@ -107,6 +107,7 @@ class Painted(Scheduler):
 
 @settings(max_examples=examples(150))
 @given(st.integers(0, 2**32).map(some_history))
+@example(some_history(290_081))  # a node comes back while the resize of a pod on it is on its way
 def test_two_schedulers_in_any_interleaving(ops: list[Op]) -> None:
     log = SmallLog()
     schedulers = [Painted(log), Painted(log)]

@@ -137,12 +137,12 @@ def put_node(state: SchedulerState, node: Node, trigger: str = "") -> None:
     row, may_help = state.nodes.put(name, shape)
     state.cluster.put_node(row, node, shape)
     has_new_shape = state.nodes.shape.position != before
+    if is_new:
+        state.assumed.ledgers.node_appeared(name)  # what is undone below gives back what counts on the node
+        state.mirror.node_gone_by.pop(name, None)
     state.assumed.recheck_node(name, is_changed=has_new_shape)
     if has_new_shape:
         state.cluster.population.domains_changed()
-    if is_new:
-        state.assumed.ledgers.node_appeared(name)
-        state.mirror.node_gone_by.pop(name, None)
     # Not before a new node has the pods of its ledger, because reading a pod again replaces it there.
     read_again_if_concerned(state, trigger)
     read_again_if_offered(state)
