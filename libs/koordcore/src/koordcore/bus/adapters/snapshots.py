@@ -183,14 +183,21 @@ class JetStreamSnapshotStore:
         try:
             try:
                 return [message async for message in messages_of(self._connection, stream, "$O.*.M.>")]
-            except NoAnswer:
-                if await stream_info(self._connection, stream) is not None:
-                    raise
+            except NoAnswer as error:
+                if not await self._is_missing(stream):
+                    raise error from None
         except Denied:  # the servers have the rights of the release before until they read their configuration again
             if stream == self._names.snapshots:
                 raise
             log.warning("snapshots_not_readable stream=%s", stream)
         return []  # or the stream is missing: the bootstrap job has not run yet, or the log is from an older backup
+
+    async def _is_missing(self, stream: str) -> bool:
+        """Whether the servers say that there is no such stream."""
+        try:
+            return await stream_info(self._connection, stream) is None
+        except NoAnswer:
+            return False
 
     async def _read(self, entry: _Entry) -> io.BytesIO:
         """Return the content of an object.
