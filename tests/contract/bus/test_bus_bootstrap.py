@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 import pytest
-from koordcore.bus.client.connection import BusConnection, ConnectionSettings
+from koordcore.bus.client.connection import BusConnection, ConnectionSettings, Denied
 from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import BusSettings, bootstrap_bus, connect_bus, open_bus, unconnected_bus
 from koordcore.bus.metrics import BusMetrics
@@ -13,17 +14,31 @@ from koordcore.bus.names import BusNames
 from koordcore.bus.read.log_size import LogRoom, watch_log_size
 from koordcore.bus.read.stream_reader import patient_api
 from koordcore.bus.setup.bootstrap import Change, FactsGone, StreamDiffers, bootstrap
+from koordcore.bus.setup.manifest import BOOTSTRAP, EMBEDDED
 from koordcore.bus.setup.streams import StreamSizes, streams
 from koordcore.embedded.nats import NatsServer
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects import NamespaceObserved, PriorityClassDeleted
 from koordcore.protocol.objects import Namespace, ObjectMeta
 from support.bus.bus_worlds import SMALL, sealed
-from support.until import until
+from support.bus.guarded import JUDGE, Guarded
+from support.servers import server_directory
+from support.until import DEADLINE_SECONDS, until
 
 pytestmark = pytest.mark.nats
 
 NAMES = BusNames("boot")
+
+
+@pytest.fixture
+async def guarded() -> AsyncGenerator[Guarded]:
+    with server_directory() as directory:
+        found = Guarded(directory, NAMES, EMBEDDED)
+        await found.start()
+        try:
+            yield found
+        finally:
+            await found.kill()
 
 
 async def config_of(connection: BusConnection, stream: str) -> dict[str, object]:
@@ -141,6 +156,23 @@ async def test_a_lost_stream_of_facts_is_not_created_again(fresh_nats_server: Na
         for stream in (NAMES.snapshots, NAMES.desired):
             assert (await state_of(connection, stream))["messages"] == 0, "states of the old log are gone"
         assert set((await bootstrap_bus(settings, sizes=SMALL)).values()) == {Change.UNCHANGED}
+
+
+async def test_a_new_log_begins_on_a_server_with_users_too(guarded: Guarded) -> None:
+    states = (NAMES.desired, *NAMES.with_snapshots)
+    subjects = (NAMES.desired_subject("n1"), *(f"$O.{stream.removeprefix('OBJ_')}.M.x" for stream in states[1:]))
+    async with guarded.connected(JUDGE) as judge:
+        for subject in subjects:
+            await judge.request(subject, b"{}")
+        await lose_facts(judge)
+        async with guarded.connected(BOOTSTRAP.name) as connection:
+            with pytest.raises(Denied):
+                await connection.request(f"$JS.API.STREAM.PURGE.{NAMES.audit}", b"{}", timeout=DEADLINE_SECONDS)
+        async with guarded.connected(BOOTSTRAP.name) as connection:
+            done = await bootstrap(connection, streams(NAMES, replicas=1, sizes=SMALL), new_log=True)
+        assert {name for name, change in done.items() if change is not Change.UNCHANGED} == {NAMES.ev}
+        assert [(await state_of(judge, stream))["last_seq"] for stream in states] == [1] * len(states)
+        assert [(await state_of(judge, stream))["messages"] for stream in states] == [0] * len(states)
 
 
 async def test_an_interrupted_first_bootstrap_is_completed_whatever_agents_and_users_have_written(

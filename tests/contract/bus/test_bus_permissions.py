@@ -321,7 +321,7 @@ async def test_the_operator_reads_snapshots_that_others_keep(guarded: Guarded):
 
 
 async def test_a_service_drops_its_old_snapshots_without_the_right_to_purge(guarded: Guarded) -> None:
-    """Nobody may purge a stream of snapshots."""
+    """No service may purge a stream of snapshots."""
     async with guarded.bus("scheduler") as bus:
         await bus.snapshots.save(snapshot("scheduler"))
     async with guarded.bus("manager") as bus:
@@ -567,6 +567,7 @@ FORBIDDEN = [
     for subject in (
         PURGE,
         f"$JS.API.STREAM.PURGE.{NAMES.snapshots}",
+        f"$JS.API.STREAM.PURGE.{NAMES.snapshots_of('manager')}",
         f"$JS.API.STREAM.DELETE.{NAMES.ev}",
         f"$JS.API.STREAM.UPDATE.{NAMES.ev}",
         f"$JS.API.STREAM.MSG.DELETE.{NAMES.ev}",

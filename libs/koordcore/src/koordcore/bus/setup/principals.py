@@ -93,7 +93,8 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
         publish += [f"$JS.API.STREAM.PURGE.{names.ev}"]
     if manifest.streams == "create":
         publish += [f"$JS.API.STREAM.{verb}.*" for verb in ("INFO", "CREATE", "UPDATE")]
-        publish += [f"$JS.API.STREAM.PURGE.{names.desired}"]  # a new log begins without the states of the old one
+        # A new log begins without the states of the old one.
+        publish += [f"$JS.API.STREAM.PURGE.{stream}" for stream in (names.desired, *names.with_snapshots)]
         publish += ["$JS.API.CONSUMER.DURABLE.CREATE.>", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.INFO.>"]
         publish += ["$JS.API.STREAM.RESTORE.*", "$JS.SNAPSHOT.RESTORE.>"]
         # A restore up to an earlier moment reads and deletes what is later. The stream of facts denies deletions after.
