@@ -10,13 +10,14 @@ from koordcore.bus.client.connection import BusConnection, ConnectionSettings, D
 from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import BusSettings, bootstrap_bus, connect_bus, open_bus, unconnected_bus
 from koordcore.bus.metrics import BusMetrics
-from koordcore.bus.names import BusNames
+from koordcore.bus.names import SAVED_FOLDS, BusNames
 from koordcore.bus.read.log_size import LogRoom, watch_log_size
-from koordcore.bus.read.stream_reader import patient_api
+from koordcore.bus.read.stream_reader import ApiError, patient_api
 from koordcore.bus.setup.bootstrap import Change, FactsGone, StreamDiffers, bootstrap
 from koordcore.bus.setup.manifest import BOOTSTRAP, EMBEDDED
 from koordcore.bus.setup.streams import StreamSizes, streams
 from koordcore.embedded.nats import NatsServer
+from koordcore.embedded.nats_config import NatsServerConfig
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects import NamespaceObserved, PriorityClassDeleted
 from koordcore.protocol.objects import Namespace, ObjectMeta
@@ -156,6 +157,46 @@ async def test_a_lost_stream_of_facts_is_not_created_again(fresh_nats_server: Na
         for stream in (NAMES.snapshots, NAMES.desired):
             assert (await state_of(connection, stream))["messages"] == 0, "states of the old log are gone"
         assert set((await bootstrap_bus(settings, sizes=SMALL)).values()) == {Change.UNCHANGED}
+
+
+async def test_an_upgrade_goes_on_where_the_servers_lack_room_for_the_new_streams(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    saved = [NAMES.snapshots_of(service) for service in SAVED_FOLDS]
+    specs = streams(NAMES, replicas=1, sizes=SMALL)
+    before = [spec for spec in specs if spec.name not in saved]
+    room = sum(spec.max_bytes for spec in before) + SMALL.saved
+    with server_directory() as directory:
+        config = NatsServerConfig(directory=directory, sync_interval="1s", max_file_store_bytes=room)
+        async with (
+            NatsServer(config) as server,
+            open_bus(BusSettings(urls=(server.url,), cluster="boot", user="scheduler")) as bus,
+        ):
+            assert bus.connection is not None
+            await bootstrap(bus.connection, before)
+            changed = [replace(spec, description="changed") if spec.name == NAMES.ev else spec for spec in specs]
+            first, *others = saved
+
+            done = await bootstrap(bus.connection, changed)
+
+            assert {stream for stream, change in done.items() if change is Change.LEFT_OUT} == set(others)
+            assert (done[first], done[NAMES.ev]) == (Change.CREATED, Change.UPDATED)
+            for stream in others:
+                assert f"stream_left_out stream={stream} bytes={SMALL.saved}" in caplog.text
+            assert "max_file_store" in caplog.text
+            assert NAMES.snapshots_of("scheduler") in others
+            assert await bus.snapshots.newest("scheduler", schema_fingerprint="x") is None, "services run without them"
+            await patient_api(bus.connection, f"$JS.API.STREAM.DELETE.{first}", b"")
+            again = await bootstrap(bus.connection, [spec for spec in changed if spec.name != first])
+            assert again[others[0]] is Change.CREATED, "as soon as there is room"
+
+
+async def test_a_stream_that_services_need_is_not_left_out() -> None:
+    with server_directory() as directory:
+        config = NatsServerConfig(directory=directory, sync_interval="1s", max_file_store_bytes=SMALL.ev)
+        async with NatsServer(config) as server:
+            with pytest.raises(ApiError, match="10047"):
+                await bootstrap_bus(BusSettings(urls=(server.url,), cluster="boot"), sizes=SMALL)
 
 
 async def test_a_new_log_begins_on_a_server_with_users_too(guarded: Guarded) -> None:

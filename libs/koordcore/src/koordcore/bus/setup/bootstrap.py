@@ -8,10 +8,11 @@ Source: event-bus spec, 2 (rules), 3.2, 9.2 (versions).
 """
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from koordcore.bus.client.connection import BusConnection, NoAnswer, NotConnected
 from koordcore.bus.names import BusNames
@@ -20,6 +21,8 @@ from koordcore.bus.setup.streams import StreamSpec
 from koordcore.requests.catalogue import WORK_QUEUES
 from koordcore.requests.endpoint import WorkQueue
 from koordcore.retry import Backoff
+
+log = logging.getLogger("koordcore.bus")
 
 MINIMUM_VERSION = (2, 12, 0)
 
@@ -38,6 +41,9 @@ SAFE_FIELDS = frozenset(
         "max_msg_size",
     }
 )
+
+_NO_STORAGE: Final = 10047  # Error code of a server that lacks room
+_NO_PEERS: Final = 10005  # Error code of a cluster in which no servers suit a stream; the text says why
 
 _ABSENT_MEANS: dict[str, Any] = {"compression": "none", "description": ""}
 
@@ -69,11 +75,14 @@ class ServerTooOld(Exception):
 
 
 class Change(StrEnum):
-    """Effect of the bootstrap on one stream or consumer: CREATED, UPDATED, or UNCHANGED (left as it was)."""
+    """Effect of the bootstrap on one stream or consumer: CREATED, UPDATED, UNCHANGED (left as it was), or LEFT_OUT (not
+    created, because the servers lack room for it).
+    """
 
     CREATED = "created"
     UPDATED = "updated"
     UNCHANGED = "unchanged"
+    LEFT_OUT = "left out: the servers lack room for it"
 
 
 async def bootstrap(
@@ -86,6 +95,9 @@ async def bootstrap(
     that the cluster is not new. A first bootstrap that was interrupted leaves streams without messages, so the next
     one completes it. `new_log`: begin a new log although the old one is gone. Snapshots and desired states of the old
     log are deleted, because their positions mean other facts in the new one.
+
+    A stream without which services run (`StreamSpec.is_optional`) is left out with a warning if the servers lack room
+    for it: an upgrade must not stop because its log was enlarged.
 
     Returns:
         Stream name -> change.
@@ -107,12 +119,7 @@ async def bootstrap(
         for each in planned:
             if each.spec.holds_positions and each.last_seq:
                 await patient_api(connection, f"$JS.API.STREAM.PURGE.{each.spec.name}", b"")
-    for each in planned:
-        if each.change is not Change.UNCHANGED:
-            request = "CREATE" if each.change is Change.CREATED else "UPDATE"
-            subject = f"$JS.API.STREAM.{request}.{each.spec.name}"
-            await patient_api(connection, subject, json.dumps(each.config).encode())
-    return {each.spec.name: each.change for each in planned}
+    return {each.spec.name: await _made(connection, each) for each in planned}
 
 
 async def replicas_of(connection: BusConnection, stream: str) -> int | None:
@@ -161,6 +168,34 @@ async def until_created(connection: BusConnection, names: BusNames, waits: Calla
             reason = f"no answer about the stream {names.ev}: {error or type(error).__name__}"
         waits(reason)
         await backoff.wait()
+
+
+async def _made(connection: BusConnection, planned: "_Planned") -> Change:
+    """Do what a stream needs, and return what was done."""
+    spec = planned.spec
+    if planned.change is Change.UNCHANGED:
+        return planned.change
+    request = "CREATE" if planned.change is Change.CREATED else "UPDATE"
+    try:
+        subject = f"$JS.API.STREAM.{request}.{spec.name}"
+        await patient_api(connection, subject, json.dumps(planned.config).encode())
+    except ApiError as error:
+        if planned.change is not Change.CREATED or not spec.is_optional or not _lacks_room(error):
+            raise
+        log.warning(
+            "stream_left_out stream=%s bytes=%d error=%r remedy=%r",
+            spec.name,
+            spec.max_bytes,
+            str(error),
+            "offer more room with max_file_store of the servers, then run `koord bus bootstrap` again",
+        )
+        return Change.LEFT_OUT
+    return planned.change
+
+
+def _lacks_room(error: ApiError) -> bool:
+    """Return whether servers refuse a stream because they have less room than it reserves."""
+    return error.err_code == _NO_STORAGE or (error.err_code == _NO_PEERS and "insufficient storage" in str(error))
 
 
 class _Planned(NamedTuple):

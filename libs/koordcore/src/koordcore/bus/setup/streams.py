@@ -85,6 +85,7 @@ class StreamSpec:
     # Whether a message in it proves that the stream of facts existed: its writers fold or await that stream first.
     proves_facts: bool = False
     holds_positions: bool = False  # Whether its messages are states at a position of the log
+    is_optional: bool = False  # Whether services run without it, if the servers lack room for it
     description: str = ""
 
     def config(self) -> dict[str, Any]:
@@ -239,6 +240,7 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
                 allow_rollup=True,
                 proves_facts=True,
                 holds_positions=True,
+                is_optional=True,
             )
             for service in SAVED_FOLDS
         ),
