@@ -4,6 +4,7 @@ import asyncio
 import base64
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -25,8 +26,8 @@ from koordcore.events.nodestate import PodsStarted
 from koordcore.events.observation import NodeUsageReported
 from koordcore.ports.desired import DesiredNode, Push
 from koordcore.ports.eventlog import Appended
-from koordcore.ports.snapshots import Snapshot, state_digest
-from support.bus.bus_worlds import Place, opened, origin, sealed
+from koordcore.ports.snapshots import KEPT_SNAPSHOTS, Snapshot, state_digest
+from support.bus.bus_worlds import SMALL, Place, opened, origin, sealed
 from support.bus.lossy_proxy import LossyProxy
 from support.until import DEADLINE_SECONDS, until
 
@@ -327,6 +328,61 @@ async def test_a_state_that_cannot_be_encoded_to_its_end_is_not_stored(bus: Bus)
         await bus.snapshots.save_pieces(snapshot(8).head, pieces())
     assert await bus.snapshots.sequences("f") == [7]
     assert await bus.snapshots.newest("f", schema_fingerprint="v1") == snapshot(7)
+
+
+@asynccontextmanager
+async def store_of_scheduler(place: Place) -> AsyncGenerator[JetStreamSnapshotStore]:
+    """The store of a service, which has 8 MiB."""
+    connection = await connect(ConnectionSettings(urls=(place.url,), user="scheduler"))
+    try:
+        yield JetStreamSnapshotStore(connection, place.bus.names)
+    finally:
+        await connection.drain_and_close()
+
+
+def sized(seq: int, kib: int) -> Snapshot:
+    return snapshot(seq, fold="scheduler", state=b"%d" % seq * (kib * 1024))
+
+
+@pytest.mark.nats
+async def test_a_store_with_room_for_as_many_snapshots_as_it_keeps_takes_one_more(place: Place) -> None:
+    async with store_of_scheduler(place) as store:
+        for seq in range(1, KEPT_SNAPSHOTS + 3):
+            each = sized(seq, SMALL.saved // 1024 // KEPT_SNAPSHOTS - 64)
+            await store.save_pieces(each.head, iter(each.state))
+        assert await store.sequences("scheduler") == list(range(3, KEPT_SNAPSHOTS + 3))
+
+
+@pytest.mark.nats
+async def test_a_snapshot_for_which_the_store_lacks_room_takes_that_of_the_oldest(place: Place) -> None:
+    async with store_of_scheduler(place) as store:
+        for seq in range(1, 6):  # two of them fit
+            await store.save(sized(seq, 3072))
+            assert await store.newest("scheduler", schema_fingerprint="v1") == sized(seq, 3072)
+        assert await store.sequences("scheduler") == [4, 5]
+
+
+@pytest.mark.nats
+async def test_after_a_state_that_is_encoded_only_once_and_does_not_fit_the_next_one_does(place: Place) -> None:
+    async with store_of_scheduler(place) as store:
+        for seq in (1, 2):
+            await store.save(sized(seq, 3072))
+        with pytest.raises(NoAnswer, match=r"no room for the snapshot at 3: .*the next one"):
+            await store.save_pieces(sized(3, 3072).head, iter(sized(3, 3072).state))
+        assert await store.newest("scheduler", schema_fingerprint="v1") == sized(2, 3072)
+        await store.save_pieces(sized(4, 3072).head, iter(sized(4, 3072).state))
+        assert await store.sequences("scheduler") == [2, 4]
+
+
+@pytest.mark.nats
+async def test_a_snapshot_that_is_larger_than_the_store_leaves_the_newest_one(place: Place) -> None:
+    async with store_of_scheduler(place) as store:
+        for seq in (1, 2):
+            await store.save(sized(seq, 64))
+        for seq in (3, 4):
+            with pytest.raises(NoAnswer, match=f"no room for the snapshot at {seq}"):
+                await store.save(sized(seq, SMALL.saved // 1024 + 1))
+        assert await store.newest("scheduler", schema_fingerprint="v1") == sized(2, 64)
 
 
 @pytest.mark.nats

@@ -23,7 +23,7 @@ from nats.errors import ConnectionClosedError
 from nats.errors import Error as NatsError
 from nats.js.api import Header, RawStreamMsg
 from nats.js.client import JetStreamContext
-from nats.js.errors import NotFoundError
+from nats.js.errors import APIError, NotFoundError
 from nats.js.kv import MSG_ROLLUP_SUBJECT
 from nats.js.object_store import ObjectStore
 
@@ -40,6 +40,9 @@ log = logging.getLogger("koordcore.bus")
 # Attempts to read a snapshot whose pieces are not all there, because a server may be behind, and the pause between.
 _ATTEMPTS: Final = 3
 _PAUSE_SECONDS: Final = 0.3
+# Error code of a stream that did not store a message, and the text if it is full.
+_NOT_STORED: Final = 10077
+_FULL: Final = "maximum bytes exceeded"
 _PIECES_AT_ONCE: Final = 32  # Number of pieces of 128 KiB in one request
 
 
@@ -86,6 +89,10 @@ class UnreadableSnapshot(Exception):
     """The pieces of a snapshot are gone, or have changed."""
 
 
+class _NoRoom(NoAnswer):
+    """The stream lacks room for the snapshot. Old ones were deleted meanwhile, so another attempt may succeed."""
+
+
 class JetStreamSnapshotStore:
     """Snapshots in an object store of the NATS server. One writer per fold at a time."""
 
@@ -95,22 +102,45 @@ class JetStreamSnapshotStore:
 
     async def save(self, snapshot: Snapshot) -> None:
         """Store the snapshot as the object `<fold>/<seq>`. If the fold has more than five, delete the oldest ones."""
-        await self._put(snapshot.head, EncodedSnapshot(snapshot.head, iter(snapshot.state), snapshot.digest))
+        try:
+            await self._put(snapshot.head, EncodedSnapshot(snapshot.head, iter(snapshot.state), snapshot.digest))
+        except _NoRoom:
+            await self._put(snapshot.head, EncodedSnapshot(snapshot.head, iter(snapshot.state), snapshot.digest))
 
     async def save_pieces(self, head: SnapshotHead, pieces: Iterator[bytes]) -> None:
-        """As `save`. The object exists once its entry is stored, which is the last of it."""
+        """As `save`. The object exists once its entry is stored, which is the last of it. The pieces can be taken only
+        once: if the stream lacks room, this snapshot is not stored, and old ones are deleted for the next one.
+        """
         await self._put(head, EncodedSnapshot(head, pieces))
 
     async def _put(self, head: SnapshotHead, encoded: EncodedSnapshot) -> None:
         own = self._names.snapshot_bucket_of(self._connection.settings.user)
         store = self._store(own, f"OBJ_{own}")
         with _as_no_answer(own):
-            await store.put(f"{head.fold}/{head.seq}", cast("io.BufferedIOBase", encoded))
-            stored = await self._entries_of(head.fold)
-            for seq in sorted(seq for seq, entry in stored.items() if entry.bucket == own)[:-KEPT_SNAPSHOTS]:
-                # Another instance may have dropped it meanwhile.
-                with contextlib.suppress(NotFoundError):
-                    await store.delete(f"{head.fold}/{seq}")
+            await self._keep(store, own, head, KEPT_SNAPSHOTS - 1)
+            try:
+                await store.put(f"{head.fold}/{head.seq}", cast("io.BufferedIOBase", encoded))
+                return
+            except APIError as error:
+                if error.err_code != _NOT_STORED or _FULL not in (error.description or ""):
+                    raise
+                refused = error
+            await self._keep(store, own, head, 1)
+        raise _NoRoom(
+            f"{own}: no room for the snapshot at {head.seq}: {refused.description}. All older ones but the newest are"
+            " deleted, so that the next one fits"
+        ) from refused
+
+    async def _keep(self, store: ObjectStore, own: str, head: SnapshotHead, number: int) -> None:
+        """Delete the oldest snapshots of a fold in the own store, until a number of them is left. The one that is being
+        saved does not count.
+        """
+        stored = await self._entries_of(head.fold)
+        seqs = sorted(seq for seq, entry in stored.items() if entry.bucket == own and seq != head.seq)
+        for seq in seqs[:-number]:
+            # Another instance may have dropped it meanwhile.
+            with contextlib.suppress(NotFoundError):
+                await store.delete(f"{head.fold}/{seq}")
 
     async def delete_after(self, position: int) -> None:
         """Delete the snapshots of all folds that contain events after a position."""
