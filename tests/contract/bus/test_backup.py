@@ -26,7 +26,7 @@ from koordcore.bus.client.connection import BusConnection, ConnectionSettings, D
 from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import Bus, bus_on, with_archive
 from koordcore.bus.folds.replay import position_at_time
-from koordcore.bus.names import BusNames
+from koordcore.bus.names import SAVED_FOLDS, BusNames
 from koordcore.bus.read.stream_reader import ApiError, api, stream_info
 from koordcore.bus.setup.bootstrap import Change, bootstrap
 from koordcore.bus.setup.manifest import BACKUP, BOOTSTRAP, RETENTION
@@ -326,6 +326,31 @@ async def test_a_file_that_changes_after_it_was_checked_gives_no_stream(tmp_path
         with pytest.raises(InvalidBackup, match=f"{facts_of}: (size|sha256): must be"):
             await restore_backup(connection, checked, place, _silent)
         assert await stream_info(connection, NAMES.ev) is None
+
+
+async def test_a_backup_leaves_out_streams_of_snapshots_that_the_bootstrap_has_not_created_yet(tmp_path: Path) -> None:
+    place = open_place(str(tmp_path / "copy"), create=True)
+    absent = set(map(NAMES.snapshots_of, SAVED_FOLDS))
+    specs = streams(NAMES, replicas=1, sizes=SMALL)
+    async with installation() as running:
+        async with running.connected(BOOTSTRAP.name) as connection:
+            await bootstrap(connection, [spec for spec in specs if spec.name not in absent])
+        async with running.bus("manager") as bus:
+            await append(bus, 0, 3)
+        taken = await running.backup(place)
+        assert [copy.stream for copy in taken.streams] == [name for name in NAMES.in_backup if name not in absent]
+    async with installation() as fresh:
+        assert await fresh.restore(place, 2) == 2
+        assert {name for name, change in (await fresh.create_streams()).items() if change is Change.CREATED} >= absent
+
+
+async def test_a_backup_does_not_leave_out_the_facts(tmp_path: Path) -> None:
+    specs = streams(NAMES, replicas=1, sizes=SMALL)
+    async with installation() as running:
+        async with running.connected(BOOTSTRAP.name) as connection:
+            await bootstrap(connection, [spec for spec in specs if not spec.holds_facts])
+        with pytest.raises(ApiError, match="10059"):
+            await running.backup(open_place(str(tmp_path / "copy"), create=True))
 
 
 async def test_the_user_of_backups_changes_nothing() -> None:

@@ -155,6 +155,7 @@ def _require_same(place: Place, copy: StreamCopy, size: int, sha256: str) -> Non
 
 
 _ANSWER_SECONDS: Final = 60.0  # Time in which the server must send the next chunk, or accept one
+_NO_STREAM: Final = 10059  # Error code of the server if a stream does not exist
 _COMPLETE: Final = ("", "204")  # Status codes of the message without payload that ends a copy without an error
 
 # Called with the name of a stream and the number of bytes that were copied since the last call.
@@ -169,7 +170,8 @@ async def take_backup(
     connection: BusConnection, names: BusNames, place: Place, taken_at: str, progress: Progress
 ) -> Backup:
     """Copy the streams of a cluster to an empty place while its services run, and return the manifest. Each stream is
-    copied as of one moment; the moments of two streams differ.
+    copied as of one moment; the moments of two streams differ. A stream of snapshots that does not exist is left out:
+    after an upgrade, the bootstrap job may not have created it yet.
 
     Args:
         connection: Connection of the user `backup`.
@@ -182,7 +184,13 @@ async def take_backup(
         NoAnswer: The server stopped sending.
         PlaceTrouble: A file cannot be written.
     """
-    copies = [await _take(connection, stream, place, progress) for stream in names.in_backup]
+    copies: list[StreamCopy] = []
+    for stream in names.in_backup:
+        try:
+            copies.append(await _take(connection, stream, place, progress))
+        except ApiError as error:
+            if error.err_code != _NO_STREAM or stream not in names.with_snapshots:
+                raise
     backup = Backup(cluster=names.cluster, taken_at=taken_at, server=connection.server_version, streams=copies)
     return await write_manifest(place, backup)
 
