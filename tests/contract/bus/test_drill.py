@@ -1,5 +1,6 @@
 """`koord drill` restores a backup on a server of its own, and finds a snapshot that folding does not give."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,9 @@ from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import Bus, bus_on
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.bootstrap import bootstrap
-from koordcore.bus.setup.streams import streams
+from koordcore.bus.setup.streams import StreamSizes, streams
 from koordcore.embedded.nats import NatsServer
-from koordcore.embedded.nats_config import NatsServerConfig
+from koordcore.embedded.nats_config import GIB, NatsServerConfig
 from koordcore.events.objects import PodSpecAdded
 from koordcore.place import open_place
 from koordcore.ports.eventlog import Appended
@@ -51,12 +52,13 @@ async def save_snapshot(bus: Bus, position: int, *, of: int) -> None:
     )
 
 
-async def write_backup(place: Path, snapshots: dict[int, int]) -> None:
+async def write_backup(place: Path, snapshots: dict[int, int], sizes: StreamSizes = SMALL) -> None:
     """Write a backup of some facts with snapshots: position -> position of the state that is saved."""
     with server_directory() as directory:
-        async with NatsServer(NatsServerConfig(directory=directory, sync_interval="1s")) as server:
+        config = NatsServerConfig(directory=directory, sync_interval="1s", max_file_store_bytes=sizes.file_store())
+        async with NatsServer(config) as server:
             connection = await connect(ConnectionSettings(urls=(server.url,), user="test"))
-            await bootstrap(connection, streams(NAMES, replicas=1, sizes=SMALL))
+            await bootstrap(connection, streams(NAMES, replicas=1, sizes=sizes))
             bus = bus_on(connection, NAMES)
             for number in range(FACTS):
                 name = f"p{number}"
@@ -74,6 +76,13 @@ async def test_a_backup_is_restored_and_its_snapshots_are_those_that_folding_giv
     said = KoordCommand(tmp_path).run("drill", str(tmp_path / "copy"))
     assert "restored; 30 facts folded from the first fact to 30" in said
     assert "2 snapshots equal" in said
+
+
+@pytest.mark.deep
+async def test_a_backup_of_a_log_that_was_enlarged_passes_the_drill(tmp_path: Path) -> None:
+    """Its streams reserve more than a server offers by default."""
+    await write_backup(tmp_path / "copy", {10: 10}, replace(SMALL, ev=9 * GIB))
+    assert "1 snapshots equal" in KoordCommand(tmp_path).run("drill", str(tmp_path / "copy"))
 
 
 @pytest.mark.deep

@@ -81,6 +81,11 @@ class Backup(msgspec.Struct, frozen=True, kw_only=True):
         """Position of the last fact in the backup."""
         return self.streams[-1].last
 
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes that a server reserves for the streams, however few of them are used."""
+        return sum(copy.config.get("max_bytes", 0) for copy in self.streams)
+
 
 def digest_of(document: Mapping[str, Any]) -> str:
     """Return the SHA-256, hexadecimal, of a manifest without its field `digest`: of its canonical JSON.

@@ -333,7 +333,7 @@ async def _drill(place: str, server: str | None) -> FoldCheck:
 
     source = open_place(place)
     backup = await read_backup(source)
-    async with _server(server) as url:
+    async with _server(server, backup.reserved_bytes) as url:
         try:
             connection = await connect(ConnectionSettings(urls=(url,), name="koord", connect_seconds=30))
             try:
@@ -373,8 +373,10 @@ async def _clear(connection: BusConnection, backup: Backup) -> None:
 
 
 @asynccontextmanager
-async def _server(url: str | None) -> AsyncGenerator[str]:
-    """Yield the URL of the server of the drill. Without one, run a server in a folder that is removed afterwards."""
+async def _server(url: str | None, reserved_bytes: int) -> AsyncGenerator[str]:
+    """Yield the URL of the server of the drill. Without one, run a server in a folder that is removed afterwards.
+    `reserved_bytes`: what the streams of the backup reserve.
+    """
     if url is not None:
         yield url
         return
@@ -384,7 +386,9 @@ async def _server(url: str | None) -> AsyncGenerator[str]:
 
     with tempfile.TemporaryDirectory(prefix="koord-drill-") as folder:
         try:
-            async with NatsServer(NatsServerConfig(directory=Path(folder), sync_interval="1m")) as server:
+            config = NatsServerConfig(directory=Path(folder), sync_interval="1m")
+            room = max(config.max_file_store_bytes, reserved_bytes)
+            async with NatsServer(replace(config, max_file_store_bytes=room)) as server:
                 yield server.url
         except EmbeddedError as error:
             fail(str(error))
