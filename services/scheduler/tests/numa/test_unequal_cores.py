@@ -11,8 +11,8 @@ from koord_scheduler.domain.plugins.numa.hardware import cpu_layout
 from koordcore.protocol import keys
 from koordcore.values.allocation import Allocation
 from koordcore.values.cpuset import parse_cpuset
-from support.scheduler.numa import add_numa_node, lsr_pod, node_topology
-from support.scheduler.scheduling import Scheduler, SmallLog, pod
+from support.scheduler.numa import add_numa_node, lsr_pod, node_topology, say_topology
+from support.scheduler.scheduling import Scheduler, SmallLog, node, pod
 
 IMPOSED = {keys.CPU_BIND_POLICY: "FullPCPUsOnly"}
 ONE_OFFLINE: dict[str, Any] = {"zones_per_socket": 1, "cores_per_zone": 8, "offline": {7}}
@@ -86,6 +86,23 @@ def test_whole_cores_of_several_zones_add_up_though_each_zone_has_a_core_of_one_
     assert found is not None
     assert is_whole(found.cpuset, {3, 7, 11})
     assert sum(zone.amounts["cpu"] for zone in found.zones) == 8000
+
+
+def test_an_amount_of_a_zone_far_beyond_its_cpus_gives_no_more_than_its_cpus() -> None:
+    log = SmallLog()
+    ratio = {keys.RESOURCE_AMPLIFICATION_RATIO: '{"cpu":1.5}'}
+    log.add_node(node("a", cpu="48", memory="64Gi"))
+    amounts = {"cpu": "4000000000000"}
+    say_topology(log, node_topology("a", cores_per_zone=8, offline={7}, zone_resources=amounts, annotations=ratio))
+    log.add_pod(lsr_pod("p", 20, required="FullPCPUs", policy="Restricted"))
+    log.add_pod(lsr_pod("q", 40, required="FullPCPUs", policy="Restricted"))
+    scheduler = Scheduler(log)
+    scheduler.run()
+    found = allocation_of(scheduler, "p")
+    assert found is not None
+    assert is_whole(found.cpuset, {7})
+    assert sum(zone.amounts["cpu"] for zone in found.zones) == 20_000
+    assert allocation_of(scheduler, "q") is None
 
 
 def test_spread_pods_never_share_a_core_of_a_node_whose_cores_differ() -> None:

@@ -239,8 +239,9 @@ def _core_shares(
         if zone in layout.zones:
             most = available if node.ratio <= 1 else _physical(node.available(zone, CPU), node.ratio)
             zones.append(zone)
-            of_zone = layout.core_sums(candidates & layout.zones[zone].cpus)
-            sums.append(of_zone & (1 << most // 1000 + 1) - 1)
+            cpus = candidates & layout.zones[zone].cpus
+            whole = min(most // 1000, cpus.bit_count())  # the amount comes from a report, and may be astronomic
+            sums.append(layout.core_sums(cpus) & (1 << whole + 1) - 1)
     shares = shares_of(sums, binding.count)
     return {} if shares is None else {zone: share for zone, share in zip(zones, shares, strict=True) if share}
 
