@@ -56,6 +56,37 @@ def test_after_two_refusals_the_pod_is_placed_on_another_node() -> None:
     assert "refused the pod at Reserve" in found.reason
 
 
+def test_each_refusal_is_followed_by_a_back_off_only_and_explained() -> None:
+    _, scheduler = scheduler_of("hot", "cool")
+    seen: list[tuple[int, str]] = []
+    for second in range(4):
+        scheduler.run(now=float(second))
+        seen.append((len(messages(scheduler)), scheduler.state.pods["p"].node))
+    assert seen == [(1, ""), (2, ""), (2, ""), (2, "cool")]
+
+
+def test_the_back_off_bounds_the_attempts_if_the_node_changes_after_each_refusal() -> None:
+    log, scheduler = scheduler_of("hot", "cool")
+    for second in range(120):
+        log.add_node(node("hot", cpu="64", labels={"second": str(second)}))
+        scheduler.run(now=float(second))
+    assert scheduler.state.pods["p"].node == ""
+    assert 10 < len(messages(scheduler)) <= 4 + 120 // 10 + 1
+
+
+def test_a_pod_that_finds_the_memory_full_waits_for_an_event() -> None:
+    log, scheduler = scheduler_of("hot", "cool")
+    for number in range(1_000):
+        scheduler.state.refusals.refused(f"other-{number}", "hot", 0.0)
+    for second in range(60):
+        scheduler.run(now=float(second))
+    assert len(messages(scheduler)) == 1
+    log.add_node(node("cold", cpu="1"))
+    for second in range(60, 120):
+        scheduler.run(now=float(second))
+    assert scheduler.state.pods["p"].node == "cool"
+
+
 def test_a_pod_without_another_node_is_told_why_and_is_tried_again_once_the_node_has_changed() -> None:
     log, scheduler = scheduler_of("hot")
     for minute in range(12):

@@ -76,9 +76,9 @@ def decide_next(state: SchedulerState, now: float, turn: str = "") -> Placement 
     # 3. reserve and assume
     work = _assume(state, pod, queued, found, now)
     if isinstance(work, Rejection):
-        is_left_out = state.refusals.refused(pod.uid, found.placed.node, now)
+        retries = state.refusals.refused(pod.uid, found.placed.node, now)
         basis = basis_of(state, based_on, now)
-        return _refused(state, pod, queued, found, work, now, basis, retries=is_left_out)
+        return _refused(state, pod, queued, found, work, now, basis, retries=retries)
     if len(state.refusals):
         state.refusals.forget(pod.uid)
     # 4. permit: go, wait with the node, or lose it
@@ -106,7 +106,7 @@ def _refused(
     retries: bool = False,
 ) -> list[PodExplanation]:
     """Queue a pod again whose node was refused by a plugin at Reserve or Permit, or by a rule of the node's ledger.
-    `retries`: whether it is attempted again without an event, because the node is left out from now on.
+    `retries`: whether it is attempted again after a back-off, without an event: another node may have room.
     """
     if state.queue.get(pod.uid) is not None:
         if retries or rejection.plugin == NODE_LEDGER:

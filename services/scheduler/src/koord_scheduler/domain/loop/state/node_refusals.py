@@ -43,14 +43,18 @@ class NodeRefusals:
         return len(self._of)
 
     def refused(self, uid: str, node: str, now: float) -> bool:
-        """Record that the node has refused the pod. Return whether it is left out for the pod from now on."""
-        if uid not in self._of and len(self._of) >= _MOST_PODS:
+        """Record that the node has refused the pod. Return whether the pod is attempted again without an event: the
+        second refusal leaves the node out. False if the memory was full, so that not all pods can be attempted again
+        and again: the pod takes the place of the first one.
+        """
+        is_full = uid not in self._of and len(self._of) >= _MOST_PODS
+        if is_full:
             del self._of[next(iter(self._of))]
         of_pod = self._of.setdefault(uid, {})
         before, present = of_pod.get(node), self._state_of(node)
         times = before.times + 1 if before is not None and before.state == present else 1
         of_pod[node] = Refusal(present, times, now)
-        return times >= MOST_REFUSALS
+        return not is_full
 
     def without(self, uid: str, now: float) -> Candidates | None:
         """Return the restriction of the pod to nodes that are not left out; None if no node is."""
