@@ -435,7 +435,7 @@ def test_a_gang_is_tried_with_the_devices_that_each_member_would_take() -> None:
     for each in shares:
         log.add_pod(each)
     scheduler.follow()
-    offers = NodeOffers(scheduler.state, scheduler.state.pods["m0"], Restriction())
+    offers = NodeOffers(scheduler.state, scheduler.state.pods["m0"], Restriction(), 0.0)
     assert offers.slots(["m0", "m1", "m2"]) == {"a": 2}
     devices = _plugin(scheduler).states.devices_of(row)
     assert devices is not None

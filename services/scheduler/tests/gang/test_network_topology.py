@@ -1,25 +1,35 @@
 """Gangs and single pods placed by the network's topology, through the whole scheduler."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from koord_scheduler.domain.cluster.record import PodRecord
+from koord_scheduler.domain.config.effective import effective_configuration
 from koord_scheduler.domain.engine.decision import Restriction
 from koord_scheduler.domain.framework.gates import SchedulerGates
+from koord_scheduler.domain.framework.outcomes import Rejection
+from koord_scheduler.domain.framework.plugin import Point
 from koord_scheduler.domain.loop.controllers import next_status_due, status_facts
+from koord_scheduler.domain.loop.profiles import frameworks_of
 from koord_scheduler.domain.loop.state.cycle_view import NodeOffers
 from koord_scheduler.domain.loop.state.known_state import Settings
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koordcore.events.cluster import ClusterTopologyComputed
 from koordcore.events.explanations import PodUnschedulable
 from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
+from koordcore.values.allocation import NOTHING, Allocation
 from prometheus_client import CollectorRegistry
 from support.depth import examples
+from support.scheduler.plugins import MadeUp
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
 CONFIGURATION = """
@@ -115,6 +125,59 @@ def test_job_that_no_block_can_take_is_placed_nowhere(gates: SchedulerGates) -> 
     assert run(scheduler, [], now=20.0) == {"g0": "a0", "g1": "a0", "g2": "a1"}
 
 
+class Hot(MadeUp):
+    """Refuses pods at Reserve on hot nodes, which no filter knows: all pods, or only the last member."""
+
+    name = "Hot"
+
+    def __init__(self, nodes: frozenset[str], only: str) -> None:
+        super().__init__()
+        self.hot_nodes = nodes
+        self.only = only
+
+    def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
+        if node in self.hot_nodes and self.only in ("", pod.uid):
+            return Rejection(plugin=self.name, message=f"node {node} is hot")
+        return NOTHING
+
+    def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
+        return ()
+
+
+def hot(scheduler: Scheduler, nodes: set[str], only: str = "") -> Scheduler:
+    """The same cluster, with a plugin that refuses pods on these nodes at Reserve."""
+    effective = effective_configuration(CONFIGURATION.encode())
+    (profile,) = effective.profiles
+    points = {**profile.points, Point.RESERVE: (*profile.points[Point.RESERVE], Hot.name)}
+    effective = replace(effective, profiles=(replace(profile, points=points),))
+    plugin = Hot(frozenset(nodes), only)
+    scheduler.state = SchedulerState(frameworks_of(effective, INLINE[1], more={Hot.name: lambda _, __: plugin}))
+    return scheduler
+
+
+def over_time(scheduler: Scheduler, pods: list[Pod], seconds: int) -> dict[str, str]:
+    for each in pods:
+        scheduler.log.add_pod(each)
+    for second in range(seconds):
+        scheduler.run(now=float(second))
+    return {uid: record.node for uid, record in scheduler.state.pods.items() if record.node}
+
+
+@pytest.mark.parametrize("only", ["", "g0", "g1"])
+def test_a_planned_job_avoids_a_node_that_refused_a_member_twice_at_reserve(only: str) -> None:
+    scheduler = hot(cluster_of({"a": ("s", [2]), "b": ("s", [3])}), {"a0"}, only)
+    assert over_time(scheduler, job(2, ("BlockLayer", "MustGather")), 30) == {"g0": "b0", "g1": "b0"}
+    assert sum("node a0 is hot" in text for text in refusals(scheduler)) == 4, "two attempts, two members"
+    assert len(scheduler.state.refusals) == 0
+
+
+def test_a_planned_job_without_another_node_is_told_why() -> None:
+    scheduler = hot(cluster_of({"a": ("s", [2])}), {"a0"})
+    assert over_time(scheduler, job(2, ("BlockLayer", "MustGather")), 30) == {}
+    assert "1 refused a pod of the job twice at Reserve and have not changed since" in refusals(scheduler)[-1]
+    assert sum("node a0 is hot" in text for text in refusals(scheduler)) == 4, "two attempts, two members"
+
+
 def test_preferred_layer_lets_the_job_spread() -> None:
     scheduler = cluster_of({"a": ("s", [2]), "b": ("s", [2])})
     assert set(run(scheduler, job(3, ("BlockLayer", "PreferGather"))).values()) == {"a0", "b0"}
@@ -173,9 +236,9 @@ def test_members_that_exclude_each_other_have_no_slot_without_a_candidate_node()
     ]
     assert run(scheduler, members) == {}
     record, uids = scheduler.state.pods["g0"], ["g0", "g1"]
-    assert NodeOffers(scheduler.state, record, Restriction()).slots(uids) == {"a0": 1}
+    assert NodeOffers(scheduler.state, record, Restriction(), 0.0).slots(uids) == {"a0": 1}
     nowhere = Restriction(rows=np.array([], np.intp))
-    assert NodeOffers(scheduler.state, record, nowhere).slots(uids) == {}
+    assert NodeOffers(scheduler.state, record, nowhere, 0.0).slots(uids) == {}
 
 
 @pytest.mark.parametrize("gates", INLINE)

@@ -129,7 +129,7 @@ class Attempt:
         restriction = self._restriction(answer)
         planner = self._plugins.one_at(FIND_ONE_NODE)
         if planner is not None:
-            plan = planner.find_one_node(self._pod, NodeOffers(self._state, self._pod, restriction))
+            plan = planner.find_one_node(self._pod, NodeOffers(self._state, self._pod, restriction, self._now))
             if isinstance(plan, Rejection):
                 return self.refused_by_nodes(plan, based_on)
             if plan is not None:

@@ -154,31 +154,41 @@ def _place_job(
     state: SchedulerState, queued: QueuedPod, attempt: Attempt, job: WholeJob, based_on: BasedOn, now: float
 ) -> Placement | list[PodExplanation]:
     """Place all members of a planned job, or none. Source: scheduler-core spec, 12.1."""
+    refused: list[tuple[str, str]] = []
 
     def assume(pod: PodRecord, member: QueuedPod, found: Found) -> Placement | Rejection:
-        return _assume(state, pod, member, found, now)
+        work = _assume(state, pod, member, found, now)
+        if isinstance(work, Rejection):
+            refused.append((pod.uid, found.placed.node))
+        return work
 
     pod = state.pods[queued.uid]
     placed = place_whole_job(state, queued, job, now, assume)
     if isinstance(placed, JobFailed):
+        # Only now the nodes are as the next plan will find them: without the members that were assumed.
+        retries = [state.refusals.refused(uid, node, now) for uid, node in refused]
         rejection = Rejection(plugin=job.plugin, message=placed.message, is_replayable=False)
-        return _failed(state, pod, queued, attempt.refused_by_nodes(rejection, based_on), now)
+        failed = attempt.refused_by_nodes(rejection, based_on)
+        return _failed(state, pod, queued, failed, now, retries=any(retries))
     works, waiting = placed
+    for work in works if len(state.refusals) else ():
+        state.refusals.forget(work.uid)
     gang = state.books.gangs.roster.gang_of(pod.uid)
     state.assumed.allow(works, waiting, "" if gang is None else gang.id)
     return works[-1]
 
 
 def _failed(
-    state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: NotFound, now: float
+    state: SchedulerState, pod: PodRecord, queued: QueuedPod, found: NotFound, now: float, *, retries: bool = False
 ) -> list[PodExplanation]:
+    """Queue a pod again that found no node. `retries`: see `_refused`."""
     basis = basis_of(state, found.explanation.based_on, now)
     if found.preemption is not None:
         apply_preemption(state, pod, found.preemption, basis)
     rejection = found.rejection
     block = _block(state, pod, rejection) if rejection is not None else None
     refused_by = tuple(exclusion.plugin for exclusion in found.explanation.exclusions)
-    if found.is_fault:
+    if found.is_fault or retries:
         state.queue.retry_later(pod.uid, now)
     else:
         state.queue.unschedulable(pod.uid, now, block, refused_by)

@@ -31,6 +31,7 @@ from koord_scheduler.domain.engine.frameworks import Framework, unreadable
 from koord_scheduler.domain.framework.cycle_points import NodeView, Views
 from koord_scheduler.domain.framework.extension_points import BEFORE_FILTER
 from koord_scheduler.domain.framework.outcomes import Rejection
+from koord_scheduler.domain.loop.state.node_refusals import REASON_OF_JOB
 from koord_scheduler.domain.loop.state.state import SchedulerState
 
 
@@ -210,23 +211,30 @@ Move = Callable[[int, PodInfo], None]
 
 class NodeOffers:
     """Counts for one attempt how many pods of a job fit on each candidate node (see `Offers`). `restriction`: the nodes
-    that the pod's PreFilter plugins allow.
+    that the pod's PreFilter plugins allow. `now`: Unix seconds.
     """
 
-    def __init__(self, state: SchedulerState, pod: PodRecord, restriction: Restriction) -> None:
+    def __init__(self, state: SchedulerState, pod: PodRecord, restriction: Restriction, now: float) -> None:
         self._state = state
         self._pod = pod
+        self._now = now
+        self._refused = 0  # Number of nodes that are left out because they refused a pod of the job
         self._rows = np.flatnonzero(state.nodes.alive) if restriction.rows is None else restriction.rows
 
     def slots(self, uids: Sequence[str]) -> dict[str, int]:
         """Return node -> number of these pods that fit on it, added one after another; nodes without room are left out.
         All filters apply. Pods of other jobs that are nominated to a node count there. Nodes are tried together unless
-        a member's constraints depend on other nodes.
+        a member's constraints depend on other nodes. A node that refused one of the pods at Reserve is left out for all
+        of them, because the plan does not know which of them it would get.
         """
         state = self._state
+        left_out = state.refusals.left_out(uids, self._now) if len(state.refusals) else ()
+        refused = [row for name in left_out if (row := state.nodes.row(name)) is not None]
+        candidates = np.setdiff1d(self._rows, np.array(refused, np.intp)) if refused else self._rows
+        self._refused = len(refused)
         members = [record for uid in uids if (record := state.pods.get(uid)) is not None and record.subject is not None]
         found: dict[str, int] = {}
-        for rows in self._groups(members):
+        for rows in self._groups(members, candidates):
             self._count(rows, members, found, ())
         for node in state.nominator.nodes():
             rivals = [rival for rival in state.nominator.rivals_on(node, self._pod) if rival.uid not in uids]
@@ -243,16 +251,17 @@ class NodeOffers:
         assert subject is not None, f"pod {self._pod.uid} has no spec"
         engine = state.engine_of(self._pod)
         entries = sorted(f"{len(each.rows)} {each.reason}" for each in engine.refusals(subject))
+        entries += [f"{self._refused} {REASON_OF_JOB}"] if self._refused else []
         text = f"{len(engine.feasible(subject))}/{len(state.nodes)} nodes are available"
         return f"{text}: {', '.join(entries)}." if entries else f"{text}."
 
-    def _groups(self, members: Sequence[PodRecord]) -> Iterator[Rows]:
+    def _groups(self, members: Sequence[PodRecord], rows: Rows) -> Iterator[Rows]:
         for member in members:
             assert member.subject is not None, f"pod {member.uid} has no spec"
             if self._state.engine_of(member).cross_node_filters(member.subject).filters:
-                yield from (self._rows[at : at + 1] for at in range(len(self._rows)))
+                yield from (rows[at : at + 1] for at in range(len(rows)))
                 return
-        yield self._rows
+        yield rows
 
     def _count(
         self, rows: Rows, members: Sequence[PodRecord], found: dict[str, int], rivals: Sequence[PodInfo]

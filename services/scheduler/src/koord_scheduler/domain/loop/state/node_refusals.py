@@ -8,6 +8,7 @@ refuse the pod twice more. The explanation of a placement that the memory influe
 Source: reality 3.9.
 """
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from koordcore.events.envelope import name_token
@@ -19,6 +20,7 @@ from koord_scheduler.domain.loop.state.known_state import KnownState
 PLUGIN: Final = "NodeRefusals"
 """Stands for the name of a plugin in explanations."""
 REASON: Final = "they refused the pod twice at Reserve and have not changed since"
+REASON_OF_JOB: Final = "refused a pod of the job twice at Reserve and have not changed since"
 MOST_REFUSALS: Final = 2
 LONGEST_SECONDS: Final = 1800.0
 _MOST_PODS: Final = 1_000
@@ -58,14 +60,21 @@ class NodeRefusals:
 
     def without(self, uid: str, now: float) -> Candidates | None:
         """Return the restriction of the pod to nodes that are not left out; None if no node is."""
-        names = [
-            name
-            for name, refusal in self._of.get(uid, {}).items()
-            if refusal.times >= MOST_REFUSALS
-            and now < refusal.at + LONGEST_SECONDS
-            and refusal.state == self._state_of(name)
-        ]
-        return Candidates(without=frozenset(names), reason=REASON) if names else None
+        names = self.left_out([uid], now)
+        return Candidates(without=names, reason=REASON) if names else None
+
+    def left_out(self, uids: Iterable[str], now: float) -> frozenset[str]:
+        """Return the names of the nodes that are left out for at least one of these pods."""
+        return frozenset(
+            [
+                name
+                for uid in uids
+                for name, refusal in self._of.get(uid, {}).items()
+                if refusal.times >= MOST_REFUSALS
+                and now < refusal.at + LONGEST_SECONDS
+                and refusal.state == self._state_of(name)
+            ]
+        )
 
     def forget(self, uid: str) -> None:
         self._of.pop(uid, None)
