@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from koord_scheduler.domain.cluster.record import PodRecord
-from koord_scheduler.domain.framework.outcomes import Rejection
+from koord_scheduler.domain.framework.outcomes import Candidates, Rejection
 from koord_scheduler.domain.replay.recompute import NotRecomputable, recompute
 from koordcore.events.explanations import PodUnschedulable
 from koordcore.events.pod import PodPlaced
@@ -52,6 +52,25 @@ def test_after_two_refusals_the_pod_is_placed_on_another_node() -> None:
     placed = next(stored.seq for stored in log.events if stored.type == PodPlaced.__name__)
     again = scheduler_with(SmallLog(), Thermostat).state
     found = recompute(again, log.events, (), placed)
+    assert isinstance(found, NotRecomputable)
+    assert "refused the pod at Reserve" in found.reason
+
+
+class Picky(Thermostat):
+    """Also restricts each pod to other nodes itself."""
+
+    def pre_filter(self, pod: PodRecord, now: float) -> Rejection | Candidates | None:
+        return Candidates(without=frozenset({"other"}), reason="they are unwanted")
+
+
+def test_a_placement_that_a_plugin_restricted_together_with_the_memory_is_not_repeated() -> None:
+    log, _ = scheduler_of("hot", "cool", "other")
+    scheduler = scheduler_with(log, Picky)
+    for second in range(4):
+        scheduler.run(now=float(second))
+    assert scheduler.state.pods["p"].node == "cool"
+    placed = next(stored.seq for stored in log.events if stored.type == PodPlaced.__name__)
+    found = recompute(scheduler_with(SmallLog(), Picky).state, log.events, (), placed)
     assert isinstance(found, NotRecomputable)
     assert "refused the pod at Reserve" in found.reason
 

@@ -83,7 +83,8 @@ def recompute(
     basis = placed.basis
     if basis is None:
         return NotRecomputable("it was recorded without its basis")
-    if any(exclusion.plugin == NODE_REFUSALS for exclusion in placed.explanation.exclusions):
+    # Plugins that restrict the pod together are named together, see `Attempt`.
+    if any(NODE_REFUSALS in exclusion.plugin.split(", ") for exclusion in placed.explanation.exclusions):
         return NotRecomputable("nodes had refused the pod at Reserve, and refusals are not in the log")
     ev, obs = basis.based_on.ev, basis.based_on.obs
     doubt = _doubt(events, own, seq, basis)
