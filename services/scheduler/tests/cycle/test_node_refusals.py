@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import msgspec
 from koord_scheduler.domain.cluster.record import PodRecord
 from koord_scheduler.domain.framework.outcomes import Candidates, Rejection
 from koord_scheduler.domain.replay.recompute import NotRecomputable, recompute
@@ -118,6 +119,32 @@ def test_a_pod_without_another_node_is_told_why_and_is_tried_again_once_the_node
     for minute in range(12, 24):
         scheduler.run(now=60.0 * minute)
     assert messages(scheduler)[len(told) :].count("node hot is too hot") == 2
+
+
+def test_a_change_of_the_pod_brings_the_node_back_and_a_change_of_its_status_does_not() -> None:
+    log, scheduler = scheduler_of("hot")
+
+    def refusals_until(second: int) -> int:
+        for each in range(second - 60, second):
+            scheduler.run(now=float(each))
+        return messages(scheduler).count("node hot is too hot")
+
+    assert refusals_until(60) == 2
+    wanted = pod("p", {"cpu": "1"})
+    status = msgspec.structs.replace(wanted.status, phase="Pending", qos_class="Burstable")
+    log.add_pod(msgspec.structs.replace(wanted, status=status))
+    assert refusals_until(120) == 2
+    log.add_pod(pod("p", {"cpu": "2"}))
+    assert refusals_until(180) == 4
+
+
+def test_a_deleted_pod_is_forgotten() -> None:
+    log, scheduler = scheduler_of("hot")
+    scheduler.run()
+    assert len(scheduler.state.refusals) == 1
+    log.remove_pod("p")
+    scheduler.run(now=1.0)
+    assert len(scheduler.state.refusals) == 0
 
 
 def test_a_change_of_the_amounts_alone_does_not_bring_the_node_back() -> None:

@@ -153,6 +153,7 @@ def removed(state: SchedulerState, uid: str, trigger: str) -> None:
         state.assumed.ledgers.object_gone(node, pod)
     pod.spec_event = trigger
     state.queue.remove(pod.uid)
+    state.refusals.forget(pod.uid)
     state.assumed.facts_changed(pod, trigger)
     state.hints.wake_activated(trigger)
 

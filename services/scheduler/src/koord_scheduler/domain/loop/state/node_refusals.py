@@ -1,6 +1,6 @@
 """Nodes that have refused a pod at Reserve although every filter had admitted them. A node that does so twice with
 nothing changed in between is left out for this pod: other nodes may have room. It comes into question again as soon as
-it changes, and after half an hour, in case the plugin refused for a reason that no node shows.
+it or the pod changes, and after half an hour, in case the plugin refused for a reason that no node shows.
 
 The memory is of this process and not part of the state's hash: a scheduler that begins to lead has none, so a node may
 refuse the pod twice more. The explanation of a placement that the memory influenced names `PLUGIN`.
@@ -53,7 +53,7 @@ class NodeRefusals:
         if is_full:
             del self._of[next(iter(self._of))]
         of_pod = self._of.setdefault(uid, {})
-        before, present = of_pod.get(node), self._state_of(node)
+        before, present = of_pod.get(node), self._state_of(uid, node)
         times = before.times + 1 if before is not None and before.state == present else 1
         of_pod[node] = Refusal(present, times, now)
         return not is_full
@@ -72,16 +72,17 @@ class NodeRefusals:
                 for name, refusal in self._of.get(uid, {}).items()
                 if refusal.times >= MOST_REFUSALS
                 and now < refusal.at + LONGEST_SECONDS
-                and refusal.state == self._state_of(name)
+                and refusal.state == self._state_of(uid, name)
             ]
         )
 
     def forget(self, uid: str) -> None:
         self._of.pop(uid, None)
 
-    def _state_of(self, name: str) -> object:
-        """Return a value that changes with all that Reserve decides by on the node: its pods, its labels and
-        annotations, and the objects about its hardware. Amounts that the node offers are left to the filters.
+    def _state_of(self, uid: str, name: str) -> object:
+        """Return a value that changes with all that Reserve decides by: what the pod requests, its labels and
+        annotations, and of the node its pods, its labels and annotations, and the objects about its hardware. The pod's
+        status does not count: it changes with each refusal. Amounts that the node offers are left to the filters.
         """
         known = self._known
         node, row, objects = known.mirror.nodes.get(name), known.nodes.row(name), known.mirror.objects
@@ -89,4 +90,6 @@ class NodeRefusals:
             return None
         hardware = [objects.get(f"{plural}={name_token(name)}") for plural in _OBJECTS]
         requested = known.nodes.requested[:, row].tobytes()
-        return (node.metadata.labels, node.metadata.annotations, hardware, self._ledgers.seq(name), requested)
+        pod = record.pod if (record := known.pods.get(uid)) is not None else None
+        wanted = None if pod is None else (pod.metadata.labels, pod.metadata.annotations, pod.spec)
+        return (wanted, node.metadata.labels, node.metadata.annotations, hardware, self._ledgers.seq(name), requested)
