@@ -1,5 +1,7 @@
 """Counts per zone decide as the exact allocation does, and books return to where they were."""
 
+import dataclasses
+import itertools
 import random
 from typing import Any
 
@@ -63,6 +65,15 @@ def test_the_accumulator_takes_as_many_as_asked_out_of_those_available(
         assert (taken & preferred).bit_count() == min(binding.count, (available & preferred).bit_count())
     if binding.policy is BindPolicy.FULL_PCPUS and taken and not preferred and layout.can_fill(binding.count):
         assert (layout.full_cores(taken) == taken) == layout.fills(available, binding.count)
+
+
+@given(st.sampled_from([LAYOUT, UNEQUAL]), CPUS, BINDINGS)
+def test_a_node_keeps_the_sums_of_the_cores_of_each_zone(layout: CpuLayout, free: int, binding: Binding) -> None:
+    zones = NodeZones(layout=layout, free=free & layout.cpus)
+    wanted = [binding, dataclasses.replace(binding, is_required=not binding.is_required)]
+    for one, unit in itertools.product(2 * wanted, layout.zones.values()):
+        assert zones.core_sums(unit, one) == layout.core_sums(zones.candidates(one) & unit.cpus)
+        assert zones.core_sums(unit, one) is zones.core_sums(unit, one)
 
 
 AMOUNTS = st.fixed_dictionaries({"cpu": st.integers(0, 9000), "memory": st.integers(0, 20)})

@@ -38,6 +38,10 @@ class Unit(NamedTuple):
     cores: tuple[Core, ...]  # Its cores, those with most CPUs first, then ascending by key
     socket: int  # Id of the socket that contains it
 
+    def core_sums(self, free: CpuMask) -> int:
+        """Return the sums of CPUs that its cores have together whose CPUs are all free; bit n stands for n CPUs."""
+        return sums_of(len(core.members) for core in self.cores if core.cpus & free == core.cpus)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CpuLayout:

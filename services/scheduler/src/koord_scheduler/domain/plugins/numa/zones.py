@@ -22,7 +22,7 @@ from koord_scheduler.domain.plugins.numa.accumulator import (
 )
 from koord_scheduler.domain.plugins.numa.binding import Binding
 from koord_scheduler.domain.plugins.numa.core_sums import shares_of
-from koord_scheduler.domain.plugins.numa.cpu_layout import CpuLayout, CpuMask
+from koord_scheduler.domain.plugins.numa.cpu_layout import CpuLayout, CpuMask, Unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +86,16 @@ class NodeZones:
         if resource == CPU and binding is not None and self.layout is not None:
             left = min(left, 1000 * self._cpus_of(zone, self.candidates(binding)))
         return left
+
+    def core_sums(self, unit: Unit, binding: Binding) -> int:
+        """Return the sums of CPUs that whole cores of a zone have together, of those that a pod may get. Each set of
+        zones asks for them again.
+        """
+        key = (binding.policy, binding.is_required, unit.id)
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = self._kept[key] = unit.core_sums(self.candidates(binding))
+        return kept
 
     def _cpus_of(self, zone: int, cpus: CpuMask) -> int:
         if self.layout is None or zone not in self.layout.zones:
@@ -241,7 +251,7 @@ def _core_shares(
             zones.append(zone)
             cpus = candidates & layout.zones[zone].cpus
             whole = min(most // 1000, cpus.bit_count())  # the amount comes from a report, and may be astronomic
-            sums.append(layout.core_sums(cpus) & (1 << whole + 1) - 1)
+            sums.append(node.core_sums(layout.zones[zone], binding) & (1 << whole + 1) - 1)
     shares = shares_of(sums, binding.count)
     return {} if shares is None else {zone: share for zone, share in zip(zones, shares, strict=True) if share}
 
