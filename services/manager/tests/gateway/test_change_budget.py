@@ -156,6 +156,18 @@ def test_what_happens_to_a_pod_is_told_at_once_with_all_that_waited(version: Pod
     assert next_draft(mirror.view, of(version)) is None
 
 
+def test_a_deletion_that_is_brought_forward_again_and_again_does_not_fill_the_log() -> None:
+    mirror = Mirror()
+    mirror.see(labelled(1, "begin", LARGE))
+    mirror.spend(1)
+    before = mirror.bytes
+    for second in range(59, 0, -1):
+        found = changed(1, size=LARGE)
+        found.metadata.deletion_timestamp = f"2026-11-29T12:00:{second:02}Z"
+        mirror.see(of(found))
+    assert mirror.bytes - before < 3 * LARGE, "the deletion is told, and one time after it"
+
+
 def test_a_gate_that_is_removed_is_told_at_once() -> None:
     def gated(*gates: str) -> Seen:
         found = changed(0, size=LARGE)

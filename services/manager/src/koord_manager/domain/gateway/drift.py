@@ -59,9 +59,14 @@ def healed_draft(view: ManagerView, ref: AggregateRef, how: str) -> Draft | None
     """Return the fact that the drift of an aggregate is over, or None if no open drift is recorded."""
     where = drift_ref(ref)
     state = view.state.of_kind(DriftState).get(where.id)
-    if state is None or not state.times:
+    if state is None or not is_open(view, ref):
         return None
     return Draft(where, DriftHealed(aggregate=str(ref), how=how), state.seq)
+
+
+def is_open(view: ManagerView, ref: AggregateRef) -> bool:
+    state = view.state.of_kind(DriftState).get(drift_ref(ref).id)
+    return state is not None and state.times > 0
 
 
 def open_drifts(view: ManagerView) -> list[AggregateRef]:

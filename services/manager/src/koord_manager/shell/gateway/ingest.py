@@ -132,11 +132,13 @@ class Ingest:
         """Return waiting versions that may be written now. One from before the binding of its pod is given up: the
         watch brings the bound one.
         """
-        found = self.budget.due(self._now())[:MOST_AT_ONCE]
-        outdated = [seen for seen in found if self._is_bound_since(seen)]
-        for seen in outdated:
-            self.budget.settle(seen)
-        return [seen for seen in found if seen not in outdated] if outdated else found
+        current: list[Seen] = []
+        for seen in self.budget.due(self._now())[:MOST_AT_ONCE]:
+            if self._is_bound_since(seen):
+                self.budget.settle(seen)
+            else:
+                current.append(seen)
+        return current
 
     def _is_bound_since(self, seen: Seen) -> bool:
         known = object_of(self._facts.view.state.get(seen.ref))

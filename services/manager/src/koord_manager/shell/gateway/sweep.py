@@ -99,7 +99,7 @@ class Sweep:
     async def _is_different(self, seen: Seen) -> bool:
         view = self._facts.view
         if self._waits(seen):
-            return seen.ref in drifts.open_drifts(view)  # neither counted again nor healed
+            return drifts.is_open(view, seen.ref)  # neither counted again nor healed
         drift = drifts.find_drift(view, seen)
         if drift is None:
             return False
