@@ -45,7 +45,7 @@ from koordcore.events.recommendation import RecommendationComputed, Recommendati
 from koordcore.events.reservation import ReservationDeleted, ReservationSucceeded
 from koordcore.protocol.objects import Namespace, Node, ObjectMeta, PodTemplate, Taint, Workload
 from koordcore.protocol.pod_resources import pod_requests
-from koordcore.state import index
+from koordcore.state import index, shared_parts
 from koordcore.state.cluster import decode_state
 from support.histories.objects import node, pod
 from support.histories.recording import Recorder, stored
@@ -334,6 +334,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
         (equivalence_classes, "_REMEMBERED"),
         (helped, "_MOST_KEPT"),
         (index, "MOST_UNKNOWN_NODES"),
+        (shared_parts, "MOST_PARTS"),
     ):
         monkeypatch.setattr(module, name, KEPT)
 

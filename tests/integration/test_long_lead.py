@@ -11,6 +11,7 @@ from koord_scheduler.domain.cluster import equivalence_classes, forgetting
 from koord_scheduler.domain.engine import answers, engine, view
 from koordcore.events.objects import PodSpecDeleted
 from koordcore.protocol.objects import Pod, pod_from_json
+from koordcore.state import shared_parts
 from support.reachable import container_sizes
 from support.scheduler.scheduling import Scheduler, SmallLog, node
 
@@ -75,6 +76,7 @@ def test_a_leading_scheduler_is_as_large_as_what_lives(monkeypatch: pytest.Monke
         (engine, "_FILTERS_KEPT"),
         (answers, "MOST_KEPT"),
         (view, "MOST_KEPT"),
+        (shared_parts, "MOST_PARTS"),
     ):
         monkeypatch.setattr(module, name, 16)
     scheduler = Scheduler(SmallLog())

@@ -18,9 +18,15 @@ from koordcore.events.drain import (
     DrainStarted,
     DrainWaiting,
 )
-from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, name_token
+from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, name_token, namespaced_token
 from koordcore.events.gateway import PodBound, PodEvicted, PodEvictionRequested
-from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, PodSpecAdded, custom_ref
+from koordcore.events.objects import (
+    ConfigRejected,
+    CustomObjectDeleted,
+    CustomObjectObserved,
+    PodSpecAdded,
+    custom_ref,
+)
 from koordcore.events.pod import PlacementExplanation, PodPlaced
 from koordcore.events.quota import QuotaProfileRendered
 from koordcore.protocol.objects import ObjectMeta, Pod
@@ -60,6 +66,18 @@ def test_a_new_leader_derives_the_events_of_recent_bindings_again() -> None:
     assert [(each.reason, each.involved.name, each.recalled) for each in pending.events] == [("Scheduled", "web", True)]
     pending.seed(view, placed_at + timedelta(minutes=5))
     assert list(pending.events) == []
+
+
+def test_a_new_leader_tells_again_what_is_wrong_with_a_config_map() -> None:
+    ref = AggregateRef("config", namespaced_token("koordinator-system", "slo-controller-config"))
+    reasons = {"resource-threshold-config": "is no JSON"}
+    bad = ConfigRejected(namespace="koordinator-system", name="slo-controller-config", data={}, reasons=reasons)
+    pending = PendingWrites()
+
+    pending.seed(view_of((ref, bad)), datetime.now(UTC))
+
+    told = [(each.reason, each.involved.name, each.message, each.recalled) for each in pending.events]
+    assert told == [("SLOCfgUnmarshalFailed", "slo-controller-config", "is no JSON", True)]
 
 
 def test_an_eviction_that_a_budget_refuses_is_told_once_and_retried_when_a_budget_changes() -> None:

@@ -44,7 +44,7 @@ from koordcore.events.quota import QuotaProfileRendered
 from koordcore.protocol import keys
 from koordcore.protocol.config.sections import SECTIONS
 from koordcore.protocol.objects import Pod
-from koordcore.state.aggregates import EvictionState, NodeSpecState, PodSpecState, PodState
+from koordcore.state.aggregates import ConfigState, EvictionState, NodeSpecState, PodSpecState, PodState
 from koordcore.state.index import IdsByKey
 from koordcore.stories.modifications import DESCHEDULER
 
@@ -123,7 +123,8 @@ class PendingWrites:
     def seed(self, view: ManagerView, now: datetime) -> None:
         """Start again when this instance becomes the leader: add the keys of all objects that may have a pending write.
 
-        The events `Scheduled` of recent placements are derived again. Other events that were not recorded are dropped.
+        The events `Scheduled` of recent placements and those of rejected ConfigMaps are derived again. Other events
+        that were not recorded are dropped.
 
         Args:
             now: The time, which tells the recent placements.
@@ -145,6 +146,7 @@ class PendingWrites:
             self._add_status(reservation_ref(name))
         self.events.clear()
         self.events.extend(_recently_bound(view, now - RECENT))
+        self.events.extend(_rejections(view))
         self._held = IdsByKey[str]()
         self._by_claim = PodsByClaim(view)
         self._drains = DrainEvents(view)
@@ -216,7 +218,7 @@ class PendingWrites:
             case MassAbnormalityChanged(active=True):
                 self.events.append(_mass_abnormal(view, event))
             case ConfigRejected():
-                self.events.extend(_config_events(view, event))
+                self.events.extend(_config_events(view, event.namespace, event.name, event.reasons))
             case NodeTopologyReported() | DeviceInventoryChanged():
                 self.queue.add(NODE, ref.id)
             case QuotaProfileRendered():
@@ -346,12 +348,19 @@ def _mass_abnormal(view: ManagerView, event: MassAbnormalityChanged) -> Kubernet
     )
 
 
-def _config_events(view: ManagerView, event: ConfigRejected) -> list[KubernetesEvent]:
-    config = view.config(event.namespace, event.name)
+def _config_events(view: ManagerView, namespace: str, name: str, reasons: dict[str, str]) -> list[KubernetesEvent]:
+    config = view.config(namespace, name)
     uid = config.object.metadata.uid if config is not None and config.object is not None else ""
-    involved = Involved("ConfigMap", "v1", event.namespace, event.name, uid)
-    reason_of = {name.key: table.parse_error_event for name, table in SECTIONS.items()}
+    involved = Involved("ConfigMap", "v1", namespace, name, uid)
+    reason_of = {section.key: table.parse_error_event for section, table in SECTIONS.items()}
     return [
         KubernetesEvent(involved, reason_of.get(key) or "SLOCfgUnmarshalFailed", reason[:1024], "Warning", MANAGER)
-        for key, reason in event.reasons.items()
+        for key, reason in reasons.items()
     ]
+
+
+def _rejections(view: ManagerView) -> Iterator[KubernetesEvent]:
+    """Yield the events of each ConfigMap whose newest version is not in force."""
+    for token, config in view.state.of_kind(ConfigState).items():
+        for event in _config_events(view, *namespaced_from_token(token), config.rejected):
+            yield event._replace(recalled=True)
