@@ -276,9 +276,9 @@ class Killing:
         """Whether exactly the live pods are there, and all are placed.
 
         A manager that was paused may execute a request long after its client has repeated it elsewhere. A pod that
-        was deleted meanwhile is there again, and is deleted again.
+        was deleted meanwhile is there again, and is deleted again. Of two pods with one name, the leader deletes one.
         """
-        if not await self._watched.catch_up():
+        if not await self._watched.catch_up() or self._watched.doubled:
             return False
         live = {f"default/{name}" for name in self._load.live}
         back = self._watched.alive - live

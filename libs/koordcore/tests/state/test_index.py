@@ -51,10 +51,13 @@ def test_pods_are_found_by_their_present_keys(changes: list[tuple[str, PodKeys |
         if keys is not None:
             pods[uid] = keys
             changed.append(uid)
+    duplicates: set[str] = set()
     for name in ("a", "b"):
         named = [uid for uid in reversed(changed) if uid in pods and pods[uid].name == name]
         assert index.all_named("d", name) == named
         assert index.named("d", name) == (named[0] if named else None)
+        duplicates.update(named if len(named) > 1 else [])
+    assert set(index.duplicates()) == duplicates
     assert [index.node_of(uid) for uid in UIDS] == [pods[uid].node if uid in pods else "" for uid in UIDS]
     for node in ("n", "m"):
         assert set(index.on_node(node)) == {uid for uid, keys in pods.items() if keys.node == node}

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from koord_manager.domain.cluster.queued_objects import drop_ended_keys
 from koord_manager.domain.controller_names import (
     AGENT_EVICTION,
+    DUPLICATE_NAME,
     EVICTION,
     EXPLANATION_EXPIRY,
     NODE_OBJECTS,
@@ -20,6 +21,7 @@ from koord_manager.domain.controller_names import (
 )
 from koord_manager.domain.controllers.agent_evictions import agent_requests
 from koord_manager.domain.controllers.registry import Controllers
+from koord_manager.domain.controllers.standalone.duplicate_names import duplicate_drafts
 from koord_manager.domain.controllers.standalone.ended_objects import collection_drafts, expiry_drafts
 from koord_manager.shell import controllers as run
 from koord_manager.shell.context import ManagerContext, reason_not_to_decide
@@ -40,11 +42,13 @@ class Controller(NamedTuple):
     standalone_keys: str = ""
 
 
+delete_duplicates = run.each_key(DUPLICATE_NAME, duplicate_drafts)
 request_evictions = run.each_key(AGENT_EVICTION, agent_requests)
 expire_explanations = run.each_key(EXPLANATION_EXPIRY, expiry_drafts)
 collect_reservations = run.each_key(RESERVATION_COLLECTION, collection_drafts)
 CONTROLLERS: Final = (
     Controller("configuration", "", run.reconcile_configuration),
+    Controller("duplicate-names", "objects whose name was taken deleted", delete_duplicates, DUPLICATE_NAME),
     Controller("workloads", "pods of workloads", run.reconcile_workloads),
     Controller("node-policies", "node policies", run.reconcile_node_policies),
     Controller("overcommit", "nodes overcommitted anew", run.reconcile_overcommit),

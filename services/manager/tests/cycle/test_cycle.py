@@ -7,7 +7,9 @@ import pytest
 from koord_manager.cycle import drop_keys_of_gateway, run_cycle, run_cycles
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.cluster.queued_objects import FEWEST_KEYS
+from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.controller_names import (
+    DUPLICATE_NAME,
     EVICTION,
     EXPLANATION_EXPIRY,
     NODE_OBJECTS,
@@ -21,11 +23,13 @@ from koord_manager.shell.documents.processing import process_documents
 from koordcore.bus.adapters.memory import MemoryLog, MemoryObservationLog
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin
 from koordcore.events.nodepolicy import NodeHealthAssessed
-from koordcore.events.objects import NodeSpecDeleted, WorkloadObserved
+from koordcore.events.objects import NodeSpecDeleted, PodSpecAdded, WorkloadObserved
 from koordcore.protocol.manifests import read_documents
 from koordcore.protocol.objects import ObjectMeta, Workload
-from koordcore.state.aggregates import PodSpecState
+from koordcore.state import ClusterState
+from koordcore.state.aggregates import PodSpecState, WorkloadState
 from koordctl.objects.lint import Linter
+from msgspec import structs
 from support.histories.recording import stored
 from support.manager.loops import CONFIG, NODE, AlwaysLeading, Manager, pod, running
 from support.until import until
@@ -99,6 +103,39 @@ async def test_two_managers_that_both_believe_to_lead_never_overwrite_each_other
     assert {result.action for (result,) in answers} <= {"configured", "unchanged"}
     assert log.last_seq == 1 + sum(result.action == "configured" for (result,) in answers)
     assert one.view.state.hash() == two.view.state.hash()
+
+
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 1
+  template: {spec: {containers: [{name: main, image: nginx}]}}
+"""
+
+
+async def test_of_objects_with_one_name_the_leader_keeps_the_first() -> None:
+    """A leader that was paused may create what its successor has created for the repeated request."""
+    log = MemoryLog()
+    manager = Manager(log)
+    async with running(manager):
+        await manager.apply("\n---\n".join([pod("web", "4"), DEPLOYMENT]))
+        view = manager.view
+        pods, workloads = view.state.of_kind(PodSpecState), view.state.of_kind(WorkloadState)
+        ((first, kept),), ((first_workload, workload),) = pods.items(), workloads.items()
+        store(log, AggregateRef("podspec", "late"), PodSpecAdded(object=kept.object))
+        meta = structs.replace(workload.object.metadata, uid="late", creation_timestamp="2031-01-01T00:00:00Z")
+        late = structs.replace(workload.object, metadata=meta)
+        await manager.folded(store(log, AggregateRef("workloadspec", "late"), WorkloadObserved(object=late)))
+        assert [*pods, *workloads] == [first, "late", first_workload, "late"]
+
+        restored = ManagerView(ClusterState.restore(b"".join(view.state.snapshot())))
+        assert {key.partition(".")[2] for key in restored.queue.take(DUPLICATE_NAME)} == {*pods, *workloads}
+        assert "2 objects whose name was taken deleted" in await run_cycle(manager.context, manager.policies)
+        assert first in pods
+        assert "late" not in pods
+        assert list(workloads) == [first_workload]
 
 
 async def test_a_report_becomes_batch_resources_with_every_term_and_the_agent_is_told() -> None:
@@ -348,7 +385,7 @@ async def test_who_waits_for_a_fold_that_halts_is_answered() -> None:
 async def test_with_an_api_server_a_standby_drops_the_keys_of_work_that_the_gateway_does() -> None:
     manager = Manager(MemoryLog(), leads=False)
     queue = manager.view.queue
-    queues = (EVICTION, VOLUME_CLAIM, RESERVATION_COLLECTION, EXPLANATION_EXPIRY, NODE_OBJECTS)
+    queues = (EVICTION, VOLUME_CLAIM, RESERVATION_COLLECTION, EXPLANATION_EXPIRY, NODE_OBJECTS, DUPLICATE_NAME)
     for controller in (*queues, OVERCOMMIT):
         queue.add(controller, "key")
 

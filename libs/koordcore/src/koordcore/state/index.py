@@ -95,6 +95,10 @@ class IdsByName(Generic[K]):
         found = self._newest.get(name)
         return [] if found is None else [found, *reversed(self._others.get(name, ()))]
 
+    def duplicates(self) -> list[str]:
+        """Return all ids of the names that more than one id has."""
+        return [id_ for name in self._others for id_ in self.all(name)]
+
 
 class PodKeys(NamedTuple):
     """What a pod is found by. The service says which node and which owners count."""
@@ -143,6 +147,10 @@ class PodIndex:
     def all_named(self, namespace: str, name: str) -> list[str]:
         """Return the uids of all pods of a name, the one that changed last first."""
         return self._names.all((namespace, name))
+
+    def duplicates(self) -> list[str]:
+        """Return the uids of all pods whose name another pod has as well."""
+        return self._names.duplicates()
 
     def on_node(self, node: str) -> KeysView[str]:
         return self._on_node.of(node)

@@ -67,6 +67,7 @@ EXPLANATION_EXPIRY: Final = "explanation-expiry"
 RESERVATION_COLLECTION: Final = "reservation-collection"
 NODE_OBJECTS: Final = "node-objects"
 VOLUME_CLAIM: Final = "volume-claim"
+DUPLICATE_NAME: Final = "duplicate-name"
 DESIRED_STATE: Final = "desired-state"
 
 NODE_POLICIES: Final = (NODE_SLO, NODE_METRIC, RATIOS, DEVICES)

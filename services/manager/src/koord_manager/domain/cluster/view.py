@@ -72,6 +72,7 @@ from koord_manager.domain.controller_names import (
     CONFIGURATION,
     CONTROLLERS_OF_KIND,
     DESIRED_STATE,
+    DUPLICATE_NAME,
     EVICTION,
     EXPLANATION_EXPIRY,
     HEALTH_RESET,
@@ -173,6 +174,8 @@ class ManagerView:
             key = (workload.object.kind, meta.namespace, meta.name)
             self._workload_uids.give(uid, key)
             self._workload_keys[uid] = key
+        self.queue.add_all(DUPLICATE_NAME, (f"podspec.{uid}" for uid in self._pods.duplicates()))
+        self.queue.add_all(DUPLICATE_NAME, (f"workloadspec.{uid}" for uid in self._workload_uids.duplicates()))
         self._queue_configuration()
         queue_all(self.queue, state, self._pods.owners())
 
@@ -200,6 +203,8 @@ class ManagerView:
                     self._queue_inputs(before.node if before is not None else "")
                     self._queue_inputs(after.node)
                 self._queue_inputs(self._placed_on(ref.id))
+                if before is None:
+                    self._queue_duplicates(ref, self._pods.all_named(after.namespace, after.name))
             case PodSpecDeleted():
                 self._drop_pod(ref.id)
             case NodeResourcesTaken() | NodeResourcesReturned():
@@ -245,6 +250,7 @@ class ManagerView:
                 self._workload_uids.give(ref.id, key)
                 self._workload_keys[ref.id] = key
                 self.queue.add(WORKLOAD, ref.id)
+                self._queue_duplicates(ref, self._workload_uids.all(key))
             case WorkloadDeleted():
                 key = self._workload_keys.pop(ref.id, None)
                 if key is not None:
@@ -323,6 +329,10 @@ class ManagerView:
         if node:
             self.queue.add(DESIRED_STATE, node)
             self.queue.add(OVERCOMMIT, node)
+
+    def _queue_duplicates(self, ref: AggregateRef, named: list[str]) -> None:
+        if len(named) > 1:
+            self.queue.add(DUPLICATE_NAME, str(ref))
 
     def _queue_policies(self, node: str) -> None:
         for controller in (*NODE_POLICIES, NODE_OBJECTS):
