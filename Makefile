@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
-UV := var/tools/bin/uv
+UV := .tools/bin/uv
 export UV_PYTHON_DOWNLOADS := never
 # Modules are compiled once here, not at each start of each process: the libraries by uv, our own by COMPILE. Many images
 # set PYTHONDONTWRITEBYTECODE; with it, pytest would compile all tests in each worker.
@@ -21,10 +21,10 @@ help: ## what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}'
 
 $(UV): uv-requirements.txt
-	@echo "==> installing uv into var/tools"
+	@echo "==> installing uv into .tools"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11"; exit 1; }
-	@$(PYTHON) -m venv var/tools && var/tools/bin/pip install --quiet --disable-pip-version-check \
+	@$(PYTHON) -m venv .tools && .tools/bin/pip install --quiet --disable-pip-version-check \
 		--require-hashes --requirement uv-requirements.txt && touch $@
 
 # Two steps: what `make up` needs, and what only developers need (two thirds of it all: pyright's nodejs, playwright, moto).
@@ -272,4 +272,4 @@ docs: setup ## the documentation site, with the reference from the docstrings, i
 	@echo "==> building var/docs-site"; NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build
 
 clean: ## remove what the recipes made
-	@rm -rf var .venv .pytest_cache .ruff_cache .hypothesis
+	@rm -rf var .tools .venv .pytest_cache .ruff_cache .hypothesis

@@ -203,6 +203,7 @@ NOWHERE = {
     "docker compose pull": "no registry has the image",
     "kubectl logs JOB -c STEP --previous": "the tests have no kubelet, which would have the output of containers",
     "kubectl top pod -n NAMESPACE": "the tests have no kubelet, which would know the usage of containers",
+    "make test-cgroup2": "it boots a virtual machine, whose instructions are emulated for half an hour",
     "make bench": "it measures for an hour; docs/benchmarks.md makes its measurements on a small scale",
     "python -m tests.bench compose": "it needs the image; tests/compose/test_compose.py makes the measured step once",
     "python -m tests.bench commands": "it starts a stack and runs koord some hundred times",

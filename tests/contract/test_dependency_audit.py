@@ -14,7 +14,7 @@ import pytest
 from koordcore.embedded.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
-UV = ROOT / "var" / "tools" / "bin" / "uv"
+UV = ROOT / ".tools" / "bin" / "uv"
 ADVISORY: dict[str, Any] = {
     "id": "GHSA-test-0000-0000",
     "summary": "a test advisory",
@@ -23,7 +23,7 @@ ADVISORY: dict[str, Any] = {
     "affected": [{"package": {"ecosystem": "PyPI", "name": "pyyaml"}, "versions": []}],
 }
 
-pytestmark = pytest.mark.skipif(not UV.exists(), reason="uv is not in var/tools (make setup)")
+pytestmark = pytest.mark.skipif(not UV.exists(), reason="uv is not in .tools (make setup)")
 
 
 class Advisories(BaseHTTPRequestHandler):

@@ -1,20 +1,23 @@
-"""Each page of the documentation whose commands need only this machine does what it shows."""
+"""Each page of the documentation whose commands need only this machine does what it shows.
 
+The pages of the guide follow each other in one folder, as somebody reads them. Any other page has a folder of its own.
+"""
+
+import contextlib
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.guide import ROOT, Reader, name_of, pages_run_here
+from support.guide import GUIDE, ROOT, Reader, name_of, pages_run_here
 from support.servers import server_directory
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.nats,
     pytest.mark.postgres,
+    pytest.mark.deep,
     pytest.mark.xdist_group("guide"),
 ]
-
-FIRST = "docs/guide/one-machine.md"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -23,17 +26,35 @@ def environment() -> None:
     Reader(ROOT, {}).run("make install")
 
 
-def pages() -> list[Any]:
-    """All of them in `make test-all`; the first one, which is read by everybody, in each run."""
-    return [pytest.param(page, marks=[] if name_of(page) == FIRST else [pytest.mark.deep]) for page in pages_run_here()]
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("page", pages(), ids=name_of)
-def test_every_command_of_the_page_prints_what_the_page_shows(page: Path) -> None:
+@contextlib.contextmanager
+def reader_in_a_folder() -> Generator[Reader]:
     with server_directory() as folder:
         reader = Reader(folder, {"KOORD_VAR": str(folder / "var")})
         try:
-            reader.follow(page)
+            yield reader
         finally:
             reader.run("koord down || true")
+
+
+@pytest.fixture(scope="module")
+def reader_of_guide() -> Generator[Reader]:
+    with reader_in_a_folder() as reader:
+        yield reader
+
+
+def pages(*, of_guide: bool) -> list[Path]:
+    """In the order of the site."""
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    found = [page for page in pages_run_here() if page.is_relative_to(GUIDE) is of_guide]
+    return sorted(found, key=lambda page: navigation.find(f"- guide/{page.name}\n"))
+
+
+@pytest.mark.parametrize("page", pages(of_guide=True), ids=name_of)
+def test_the_guide_can_be_followed_from_page_to_page(reader_of_guide: Reader, page: Path) -> None:
+    reader_of_guide.follow(page)
+
+
+@pytest.mark.parametrize("page", pages(of_guide=False), ids=name_of)
+def test_every_command_of_the_page_prints_what_the_page_shows(page: Path) -> None:
+    with reader_in_a_folder() as reader:
+        reader.follow(page)

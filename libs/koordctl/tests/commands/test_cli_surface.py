@@ -19,7 +19,7 @@ from koordctl.__main__ import run
 from koordctl.access.clients import state_file
 from koordctl.app import app
 from koordctl.stack.nodes import host_node_name, simulated_nodes
-from koordctl.stack.processes import StackOptions, choose_ports, shared_clock, wipe
+from koordctl.stack.processes import StackOptions, choose_ports, delete_data, shared_clock, wipe
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -320,6 +320,20 @@ def test_only_a_stacks_own_folder_is_emptied(tmp_path: Path) -> None:
     (tmp_path / "ports.json").write_text("{}")
     wipe(StackOptions(var=tmp_path))
     assert not tmp_path.exists()
+
+
+def test_the_data_of_a_stack_is_deleted_without_the_files_of_others(tmp_path: Path) -> None:
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "log").mkdir()
+    with pytest.raises(EmbeddedError, match="is not from a stack"):
+        delete_data(tmp_path)
+    (tmp_path / "ports.json").write_text("{}")
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "nats" / "jetstream").mkdir(parents=True)
+
+    assert delete_data(tmp_path)
+    assert {each.name for each in tmp_path.iterdir()} == {"copy", "keys", "ports.json"}
+    assert not delete_data(tmp_path)
 
 
 def test_clock_of_a_later_run_never_goes_back(tmp_path: Path) -> None:

@@ -242,6 +242,29 @@ def wipe(options: StackOptions) -> None:
     shutil.rmtree(options.var, ignore_errors=True)
 
 
+_DATA: Final = ("nats", "agents", "kubernetes", "log", "run", "clock", "registered.json", "simulated-nodes.json")
+
+
+def delete_data(var: Path) -> bool:
+    """Delete the log, the rows and what else a stack has written below `var`, except its keys and the numbers of its
+    ports. Other files stay. The stack must not run. Returns whether there was a log.
+
+    Raises:
+        EmbeddedError: The folder has files of such names, but no stack was started in it.
+    """
+    found = [var / name for name in _DATA if (var / name).exists()]
+    if found and not (var / PORTS_FILE).exists():
+        raise EmbeddedError(f"{found[0]} is not from a stack, because {var} has no {PORTS_FILE}; name another folder")
+    PostgresServer(PostgresConfig(data_dir=var / "postgres")).wipe()
+    had_log = (var / "nats").exists()
+    for each in found:
+        if each.is_dir():
+            shutil.rmtree(each)
+        else:
+            each.unlink()
+    return had_log
+
+
 def log_server(options: StackOptions) -> NatsServer:
     """The log's server of a stack that does not run, for work on its streams without the services.
 

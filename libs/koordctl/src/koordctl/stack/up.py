@@ -12,7 +12,7 @@ import httpx
 import typer
 from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError
 from koordcore.embedded.identity import command_words
-from koordcore.embedded.stack import ProcessState, Stack, read_stack, start_in_background
+from koordcore.embedded.stack import ProcessState, Stack, read_stack, start_in_background, stop_stack
 from koordcore.embedded.supervisor import Supervisor
 
 from koordctl.access.clients import DEFAULT_VAR, demo_directory, running_stack, state_file, var_directory
@@ -22,7 +22,7 @@ from koordctl.render.units import duration_text
 from koordctl.stack.kubernetes.programs import BUILT_FOLDER, Programs, admin_kubeconfig, find_programs, folder_of
 from koordctl.stack.kubernetes.stack_part import KubernetesPart
 from koordctl.stack.nodes import Manifest, host_manifest, host_node_name, register, simulated_nodes, write_nodes
-from koordctl.stack.processes import StackOptions, manager_url, shared_clock, specs
+from koordctl.stack.processes import StackOptions, delete_data, manager_url, shared_clock, specs
 from koordctl.stack.running import Var, dashboard, endings
 
 START_SECONDS = 300.0
@@ -61,6 +61,9 @@ def up(
             help="Folder of etcd, kube-apiserver, kube-controller-manager; default: PATH, then var/kubernetes-tools.",
         ),
     ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Stop a stack that runs, and delete all its data except keys and ports.")
+    ] = False,
     new_log: Annotated[
         bool, typer.Option("--new-log", help="Begin a new, empty log if the stream of facts is gone.")
     ] = False,
@@ -78,8 +81,12 @@ def up(
       koord up --var ./trial --no-agent
 
       koord up --kubernetes
+
+      koord up --fresh
     """
     folder = (var or var_directory()).absolute()
+    if fresh:
+        _begin_afresh(folder)
     programs = _programs(binaries) if kubernetes else None
     _check_api_server(folder, speed, kubernetes=kubernetes)
     if foreground:
@@ -128,6 +135,16 @@ def up(
         fail("; ".join(ended))
 
 
+def _begin_afresh(folder: Path) -> None:
+    try:
+        if asyncio.run(stop_stack(state_file(folder))):
+            errors.print("stopped")
+        if delete_data(folder):
+            errors.print(f"deleted the data of the stack in {folder}")
+    except EmbeddedError as error:
+        fail(str(error))
+
+
 def _not_in_force(context: typer.Context, words: list[str]) -> list[str]:
     """Return the options that the user gave and with which the running stack was not started.
 
@@ -144,7 +161,7 @@ def _not_in_force(context: typer.Context, words: list[str]) -> list[str]:
     return [
         (option.secondary_opts if context.params[option.name] is False else option.opts)[0]
         for option in context.command.params
-        if option.name not in (None, "var", "foreground")
+        if option.name not in (None, "var", "foreground", "fresh")
         and (source := context.get_parameter_source(option.name)) is not None
         and source.name == "COMMANDLINE"
         and value(context.params, option.name) != value(found, option.name)
