@@ -194,9 +194,9 @@ def _became(pods: PodCounts) -> str:
 
 def show(summary: Summary | DeviceDaySummary | RunningSummary) -> None:
     rows = list(summary.rows())
-    wide, long = (max((len(row[column]) for row in rows), default=0) for column in (0, 1))
+    wide = max((len(what) for what, _ in rows), default=0)
     for what, how_much in rows:
-        console.print(f"{what:<{wide}}  {how_much:>{long}}")
+        console.print(f"{what:<{wide}}  {how_much}", soft_wrap=True)
     for rule, held, found in summary.invariants():
         mark = Line("held  ", "green") if held else Line("BROKEN", "red")
         console.print(mark, f" {rule}: {found}", soft_wrap=True)
