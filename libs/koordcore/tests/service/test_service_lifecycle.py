@@ -1,12 +1,14 @@
 """The life of a process: order of start and end, failures, the grace, signals, and word to systemd."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
 from pathlib import Path
 
 import pytest
+from koordcore import ending
 from koordcore.service.health import FIRST_FACTOR, LEAST_SECONDS, LONGEST_INTERVALS, Health
 from koordcore.service.lifecycle import Component, ComponentEnded, Service, notify_systemd
 from support.until import DEADLINE_SECONDS, until
@@ -160,13 +162,23 @@ async def test_a_component_without_stop_is_cancelled() -> None:
     assert ended == ["cancelled"]
 
 
-async def test_a_stop_gives_up_on_a_start_that_waits() -> None:
+@pytest.mark.parametrize("lost", [0, 1])
+async def test_a_stop_gives_up_on_a_start_that_waits(lost: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the start loses a cancellation, as `asyncio.wait_for` does if it meets the answer."""
+    monkeypatch.setattr(ending, "AGAIN_SECONDS", 0.01)
+    waiting = asyncio.Event()
+
     async def for_ever() -> None:
+        for _ in range(lost):
+            waiting.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        waiting.set()
         await asyncio.Event().wait()
 
     service, health = make(Component(name="bus", start=for_ever))
     life = asyncio.create_task(service.run(handle_signals=False))
-    await asyncio.sleep(0)
+    await waiting.wait()
     service.stop("enough")
     assert await life == 0
     assert not health.is_ready()

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from koordcore.ending import end_tasks
 from koordcore.service.health import Health
 from koordcore.service.telemetry.logging import logger
 
@@ -146,8 +147,7 @@ class Service:
         finally:
             stopping.cancel()
             if not starting.done():
-                starting.cancel()
-                await asyncio.wait((starting,))
+                await end_tasks(starting)
         if starting.cancelled():
             return False
         error = starting.exception()

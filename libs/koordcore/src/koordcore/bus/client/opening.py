@@ -26,6 +26,7 @@ from koordcore.bus.client.connection import (
     NotConnected,
     client_context,
 )
+from koordcore.ending import end_tasks
 from koordcore.retry import Backoff
 from koordcore.values.nkey_seed import pair_of
 
@@ -184,11 +185,11 @@ async def open_connection(connection: BusConnection, waits: Callable[[str], None
     finally:
         if not is_connected:
             connection.is_closing = True
-            connecting.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await connecting
-            with contextlib.suppress(Exception):
-                await client.close()
+            try:
+                await end_tasks(connecting)
+            finally:
+                with contextlib.suppress(Exception):
+                    await client.close()
     if refused.done():
         raise ConnectRefused(f"{servers}: {refused.result()}")
     if not is_connected:
