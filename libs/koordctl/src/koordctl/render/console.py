@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import sys
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple, TextIO
@@ -171,17 +172,17 @@ def _wrapped(parts: Sequence[Line], width: int) -> Iterator[list[Line]]:
 
 def _breaks(line: str, width: int) -> Iterator[tuple[int, int]]:
     """Begin and end of each line of a long one. A word that is longer than a line is cut."""
+    columns: Sequence[int] = range(len(line) + 1) if line.isascii() else [0, *accumulate(map(cells, line))]
     begin = used = 0
     for word in _WORD.finditer(line):
-        needed = cells(word[0].rstrip())
-        if used and used + needed > width:
+        visible = word.start() + len(word[0].rstrip())
+        if used and used + columns[visible] - columns[word.start()] > width:
             yield begin, begin + len(line[begin : word.start()].rstrip())
             begin, used = word.start(), 0
-        while used == 0 and cells(line[begin : word.end()].rstrip()) > width:
-            cut = begin + 1
-            while cut < word.end() and cells(line[begin : cut + 1]) <= width:
-                cut += 1
+        while used == 0 and columns[visible] - columns[begin] > width:
+            fits = bisect_right(columns, columns[begin] + width, begin + 1, word.end() + 1) - 1
+            cut = max(begin + 1, fits)
             yield begin, cut
             begin = cut
-        used = cells(line[begin : word.end()])
+        used = columns[word.end()] - columns[begin]
     yield begin, begin + len(line[begin:].rstrip()) if begin else len(line)
