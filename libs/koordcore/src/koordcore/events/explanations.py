@@ -15,6 +15,18 @@ from koordcore.events.registry import CATALOGUE
 MOST_NODES_NAMED = 100  # Largest number of node names in a group; `count` is the number of all its nodes
 
 
+class Shortage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A resource of which all nodes of a group have too little for a pod.
+
+    Amounts: milli-cores for cpu (also batch and mid), bytes for memory and storage, else units.
+    """
+
+    resource: str  # Name of the resource; "pods" for the number of pods
+    needs: int  # What the pod needs
+    most: int = 0  # Largest free amount of a node of the group; it may be another node for each resource
+    largest: int = 0  # Largest allocatable amount of a node of the group
+
+
 class NodeFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Nodes that one plugin refused for one reason, in a diagnosis."""
 
@@ -27,6 +39,34 @@ class NodeFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     # One sentence per topology domain (limited), for example with the counted pods or the pods that prevent a
     # placement.
     details: list[str] = []
+    # Resources that every node of the group lacks, in the order of the pod's requests. Empty if the plugin compares no
+    # amounts, and in logs of earlier versions.
+    shortages: list[Shortage] = []
+    needs: str = ""  # What the pod needs of a node, if it is not an amount, for example "2 GPUs"; "" if not known
+
+
+class QuotaShortage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The limit of a quota that a pod would exceed. Amounts: milli-cores for cpu, whole units otherwise."""
+
+    quota: str  # Name of the quota: that of the pod, or an ancestor
+    resource: str  # First of the exceeded resources, by name
+    limit: int  # What the quota may use
+    used: int  # What its pods with a node use
+    needs: int  # What the pod needs
+    # What the limit is: "runtime" (its share now), "max", or "min" (for pods that must not be preempted).
+    kind: str
+    # Other quotas of the same parent that use more than their min -> the amount above it. At most three, the largest
+    # ones; empty unless the limit is a runtime below the max.
+    above_min: dict[str, int] = {}
+
+
+class GangProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """How far a gang is that is not complete."""
+
+    gang: str  # "namespace/name"
+    needs: int  # Number of members that must be placed together
+    exist: int  # Number of members that exist and can be scheduled
+    placed: int = 0  # Number of members that have a node
 
 
 class PreemptionDiagnosis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -62,6 +102,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     failures: list[NodeFailure] = []
     preemption: PreemptionDiagnosis | None = None  # Result of preemption; None if it was not tried
     suggestion: Suggestion | None = None  # An action that may help; None for none
+    quota: QuotaShortage | None = None  # Which quota has no room for the pod; None if no quota refused it
 
 
 @CATALOGUE.register(kind="pod", stream="explanations", schema=2, upcasters={1: merge_turn})
@@ -103,3 +144,5 @@ class PodGated(Event, frozen=True, kw_only=True, omit_defaults=True):
     message: str  # Reason, for people
     # Reason of the condition PodScheduled=False: "SchedulingGated" or "WaitingForGang". "" in logs of earlier versions.
     reason: str = ""
+    # The gang of the pod that is not complete; None if it waits for something else, and in logs of earlier versions.
+    gang: GangProgress | None = None

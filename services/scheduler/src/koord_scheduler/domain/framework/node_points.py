@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+from koordcore.events.explanations import Shortage
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.cluster.equivalence_classes import PodClass
@@ -166,6 +167,22 @@ class DetailedNodeFilter(Protocol):
 
     def details(self, pod: PodClass, nodes: NodeColumns, rows: Rows, reason: str) -> list[str]:
         """Up to five sentences about nodes that the filter refused for one reason (a phrase of `reasons`)."""
+        ...
+
+
+class Lack(NamedTuple):
+    """What a pod needs, and every node of a group has too little of."""
+
+    shortages: list[Shortage] = []
+    needs: str = ""  # For people, if it is not an amount of a resource: "2 GPUs"
+
+
+@runtime_checkable
+class LackingNodeFilter(Protocol):
+    """A node filter that can say what all nodes of a group lack. It is asked once a group of a failed attempt."""
+
+    def lack(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> Lack:
+        """`rows`: nodes that the filter refused with the same code."""
         ...
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from koordcore.events.explanations import QuotaShortage
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
@@ -21,6 +23,7 @@ class Rejection:
     # Reason of the condition PodScheduled=False, for autoscalers; "" stands for "Unschedulable": another node may help.
     condition: str = ""
     is_replayable: bool = True  # False if the plugin rejected the pod because of something that is not in the log
+    quota: QuotaShortage | None = None  # Which quota has no room for the pod; None if another rule rejects it
     # (plugin, uids) of pods waiting at Permit that lose their nodes as a result. The scheduler fills it in.
     lost: Sequence[tuple[str, Sequence[str]]] = ()
 

@@ -164,10 +164,15 @@ def _domains(state: SchedulerState, pod: PodRecord, event: PodUnschedulable) -> 
         message = preemption.failed_message if preemption is not None else ""
         yield DomainOutlook(
             topology_domain=domain,
-            scheduling=SchedulingOutlook(failed_message=text, failures=refused),
+            scheduling=SchedulingOutlook(failed_message=text, failures=[_as_published(each) for each in refused]),
             preemption=SchedulingOutlook(schedulable=found, failed_message=message, feasible=feasible if found else []),
             victims={chosen: _victims(state, diagnosis)} if found else {},
         )
+
+
+def _as_published(failure: NodeFailure) -> NodeFailure:
+    """Without amounts: an answer is a fact, and its details name some already."""
+    return msgspec.structs.replace(failure, shortages=[], needs="")
 
 
 def _failures_by_domain(state: SchedulerState, pod: PodRecord, key: str) -> dict[str, list[NodeFailure]]:

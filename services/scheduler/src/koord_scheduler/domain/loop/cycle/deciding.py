@@ -29,6 +29,7 @@ from koord_scheduler.domain.loop.queue.permit import Lost
 from koord_scheduler.domain.loop.queue.queued_pod import MAY_BE_TAKEN, Block, QueuedPod
 from koord_scheduler.domain.loop.state.assumptions import NODE_LEDGER
 from koord_scheduler.domain.loop.state.state import SchedulerState
+from koord_scheduler.domain.plugins.gang.checks import progress_of
 from koord_scheduler.domain.plugins.gang.job_plan import JobFailed
 
 
@@ -267,11 +268,20 @@ def gated(state: SchedulerState) -> list[PodExplanation]:
     keep them out of the queue, or they wait at Permit with a node. A pod that does not wait any more, for example
     because its gang is complete, gets no explanation. Source: scheduler-core spec, pitfall 22.
     """
-    explanations = [waits_at_permit(work) for work in state.assumed.waiting.unexplained()]
+    explanations = [
+        waits_at_permit(work, progress_of(state.books.gangs.roster, work.uid))
+        for work in state.assumed.waiting.unexplained()
+    ]
     for uid, message in state.queue.gated.items():
         pod = state.pods.get(uid)
         if pod is not None and state.queue.is_gated(uid):
-            event = PodGated(namespace=pod.namespace, name=pod.name, message=message, reason=_gated_as(state, pod))
+            event = PodGated(
+                namespace=pod.namespace,
+                name=pod.name,
+                message=message,
+                reason=_gated_as(state, pod),
+                gang=progress_of(state.books.gangs.roster, uid),
+            )
             explanations.append(
                 PodExplanation(uid=uid, trigger=pod.trigger, traceparent="", tracestate="", event=event)
             )

@@ -12,7 +12,7 @@ from koord_scheduler.domain.columns.node_columns import NodeColumns, row_list
 from koord_scheduler.domain.engine.answers import Refusals
 from koord_scheduler.domain.engine.engine import Engine
 from koord_scheduler.domain.framework.cross_node_points import Detail, DetailedFilter
-from koord_scheduler.domain.framework.node_points import DetailedNodeFilter
+from koord_scheduler.domain.framework.node_points import DetailedNodeFilter, Lack, LackingNodeFilter
 from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.framework.post_filter import NoPreemption, Preemption
 from koord_scheduler.domain.loop.state.cycle_view import CycleView
@@ -44,12 +44,14 @@ def diagnosis_of(
         failures=sorted((failure_of(state, engine, subject, each) for subject, each in refusals), key=failure_order),
         preemption=_preemption(preemption) if preemption is not None else None,
         suggestion=_suggestion(preemption) if preemption is not None else None,
+        quota=rejection.quota if rejection is not None else None,
     )
 
 
 def failure_of(state: SchedulerState, engine: Engine, subject: Subject, refusals: Refusals) -> NodeFailure:
     """Nodes that one plugin refused for one reason. At most `MOST_NODES_NAMED` are named; `count` has all of them."""
     names = state.nodes.names
+    lack = _lack(state.nodes, engine, subject, refusals)
     return NodeFailure(
         plugin=refusals.plugin,
         reason=refusals.reason,
@@ -57,7 +59,16 @@ def failure_of(state: SchedulerState, engine: Engine, subject: Subject, refusals
         count=len(refusals.rows),
         nodes=sorted(names[row] for row in row_list(refusals.rows[:MOST_NODES_NAMED])),
         details=[_told(state, detail) for detail in _details(state.nodes, engine, subject, refusals)],
+        shortages=lack.shortages,
+        needs=lack.needs,
     )
+
+
+def _lack(nodes: NodeColumns, engine: Engine, subject: Subject, refusals: Refusals) -> Lack:
+    for _, plugin in engine.answers.asked.of(subject.pod_class).filters:
+        if plugin.name == refusals.plugin and isinstance(plugin, LackingNodeFilter):
+            return plugin.lack(subject.pod_class, nodes, refusals.rows)
+    return Lack()
 
 
 def _details(nodes: NodeColumns, engine: Engine, subject: Subject, refusals: Refusals) -> list[Detail]:

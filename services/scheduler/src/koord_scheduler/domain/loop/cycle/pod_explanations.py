@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from koordcore.events.explanations import DecisionAbandoned, PodGated, PodUnschedulable
+from koordcore.events.explanations import DecisionAbandoned, GangProgress, PodGated, PodUnschedulable
 from koordcore.events.pod import DecisionBasis
 from koordcore.protocol.objects import WAITING_FOR_GANG
 
@@ -94,7 +94,7 @@ def waited_in_vain(lost: Lost, now: float, condition: str) -> PodExplanation:
     )
 
 
-def waits_at_permit(work: Placement) -> PodExplanation:
+def waits_at_permit(work: Placement, gang: GangProgress | None) -> PodExplanation:
     """The pod has a node, which is not in the log yet, and waits at Permit for the others of its gang."""
     message = f"waits with node {work.node} until enough members of its gang have a node"
     return PodExplanation(
@@ -102,7 +102,7 @@ def waits_at_permit(work: Placement) -> PodExplanation:
         trigger=f"{work.trigger}/permit/{work.attempt}",
         traceparent=work.traceparent,
         tracestate=work.tracestate,
-        event=PodGated(namespace=work.namespace, name=work.name, message=message, reason=WAITING_FOR_GANG),
+        event=PodGated(namespace=work.namespace, name=work.name, message=message, reason=WAITING_FOR_GANG, gang=gang),
     )
 
 

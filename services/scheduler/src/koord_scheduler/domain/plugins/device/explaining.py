@@ -50,6 +50,11 @@ def shortages(nodes: Iterable[tuple[str, NodeDevices | None]], pod: PodDevices, 
     return [f"{name}: {text}" for name, text in found if text]
 
 
+def needed_devices(pod: PodDevices) -> str:
+    """Return what the pod needs of each type, such as `2 GPUs, 1 RDMA device`."""
+    return ", ".join(_counted(type_, request) for type_, request in pod.requests.items())
+
+
 def _short(node: NodeDevices, type_: str, request: TypeRequest) -> str:
     cards = node.inventory.cards.get(type_, ())
     healthy = [card for card in cards if card.is_healthy]

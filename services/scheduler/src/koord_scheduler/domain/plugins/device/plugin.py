@@ -28,13 +28,13 @@ from koord_scheduler.domain.framework import extension_points as points
 from koord_scheduler.domain.framework.cluster import Cluster
 from koord_scheduler.domain.framework.cross_node_points import MOST_DETAILS
 from koord_scheduler.domain.framework.lifecycle_hooks import Eviction, PageAnswer, Status
-from koord_scheduler.domain.framework.node_points import Reads, RowFunction, RowStates
+from koord_scheduler.domain.framework.node_points import Lack, Reads, RowFunction, RowStates
 from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.framework.plugin import ExtensionPoint
 from koord_scheduler.domain.framework.topology_hints import NO_HINTS, Hints, Zones, ids_of
 from koord_scheduler.domain.plugins.device import fragmentation
 from koord_scheduler.domain.plugins.device.allocator import NodeDevices, Terms, allocate
-from koord_scheduler.domain.plugins.device.explaining import device_pages, shortage, shortages
+from koord_scheduler.domain.plugins.device.explaining import device_pages, needed_devices, shortage, shortages
 from koord_scheduler.domain.plugins.device.fragmentation import fragmentation_scores, learned_from
 from koord_scheduler.domain.plugins.device.inventory import Inventories
 from koord_scheduler.domain.plugins.device.node_scores import (
@@ -225,6 +225,10 @@ class DeviceShare:
         asked, names = self._asked(pod), nodes.names
         found = [(names[row], self.states.devices_of(row)) for row in row_list(rows[:MOST_DETAILS])]
         return [] if asked is None or asked.error else shortages(found, asked, reason)
+
+    def lack(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> Lack:
+        asked = self._asked(pod)
+        return Lack() if asked is None or asked.error else Lack(needs=needed_devices(asked))
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         asked = self._asked(pod)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final
 
+from koordcore.events.explanations import GangProgress
 from koordcore.protocol.annotations.gang import ONLY_WAITING, BoundGang
 
 from koord_scheduler.domain.plugins.gang.group import Gang, Group, Member
@@ -64,6 +65,23 @@ def shortage(roster: Roster, gang_id: str) -> str:
     if gang.quorum >= gang.parameters.min_members:
         return ""
     return f"{gang_id}: {'many' if len(gang.held_back) > MOST_NAMED else obstacles(gang)}"
+
+
+def progress_of(roster: Roster, uid: str) -> GangProgress | None:
+    """Return how far the gangs of a pod's group are: that of the first gang that is too small or lacks nodes, its own
+    first. None if the pod has no gang, or a gang of its group does not exist.
+    """
+    own = roster.gang_of(uid)
+    if own is None or own.group is None:
+        return None
+    known = [own, *(gang for gang in roster.gangs_of(own.group) if gang is not own)]
+    found = [
+        GangProgress(gang=gang.id, needs=gang.parameters.min_members, exist=gang.quorum, placed=gang.with_node)
+        for gang in known
+        if gang.parameters is not None
+    ]
+    short = [each for each in found if each.exist < each.needs] or [each for each in found if each.placed < each.needs]
+    return short[0] if short and len(known) == len(own.group.gang_ids) else None
 
 
 def incomplete(gangs: Sequence[Gang]) -> str:

@@ -7,17 +7,27 @@ Source: scheduler-core spec, 10.5, 10.8, 10.9
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from koordcore.events.explanations import QuotaShortage
 from koordcore.protocol import keys
 from koordcore.protocol.quota import BUILT_IN
 
 from koord_scheduler.domain.plugins.quota.accounting import masked
-from koord_scheduler.domain.plugins.quota.admission import NO_QUOTA, Admission, QuotaAmounts, admit, exceeding
+from koord_scheduler.domain.plugins.quota.admission import (
+    NO_QUOTA,
+    Admission,
+    Check,
+    QuotaAmounts,
+    admit,
+    exceeding,
+)
 from koord_scheduler.domain.plugins.quota.books import QuotaBooks
 from koord_scheduler.domain.plugins.quota.node import QuotaNode
 from koord_scheduler.domain.plugins.quota.overuse import QuotaRoom, RunningPod, pods_to_revoke
 from koord_scheduler.domain.plugins.quota.specs import PodFacts
 
 _NOTHING: Final[Mapping[str, int]] = {}
+MOST_BORROWERS: Final = 3
+"""Largest number of quotas that an explanation names as users of more than their min."""
 
 
 class QuotaManager(QuotaBooks):
@@ -44,6 +54,26 @@ class QuotaManager(QuotaBooks):
         if checks_parents:
             ancestors = [self._amounts_of(ancestor, by_runtime) for ancestor in self.forest.above(node)]
         return admit(facts.requests, self._amounts_of(node, by_runtime), ancestors, preemptible=facts.preemptible)
+
+    def shortage(self, facts: PodFacts, refused: Admission) -> QuotaShortage:
+        """Return which limit the pod would exceed. `refused`: why `admit` has just refused it."""
+        node, resource = self.forest.nodes[refused.quota], refused.exceeded[0]
+        by_runtime = self.args.enable_runtime_quota
+        needs = facts.requests.get(resource, 0)
+        if refused.check is Check.NON_PREEMPTIBLE:
+            used, limit = node.non_preemptible_used.get(resource, 0), node.spec.min.get(resource, 0)
+            return QuotaShortage(quota=node.name, resource=resource, limit=limit, used=used, needs=needs, kind="min")
+        limit = self.present_limit(node, by_runtime=by_runtime).get(resource, 0)
+        is_max = limit >= node.spec.max.get(resource, limit)
+        return QuotaShortage(
+            quota=node.name,
+            resource=resource,
+            limit=limit,
+            used=node.used.get(resource, 0),
+            needs=needs,
+            kind="max" if is_max else "runtime",
+            above_min={} if is_max else _above_min(node, resource),
+        )
 
     def room_for(self, facts: PodFacts) -> QuotaRoom:
         """Return a copy of the usage and limit of the pod's quota, from which preemption removes victims on trial. A
@@ -119,3 +149,15 @@ class QuotaManager(QuotaBooks):
         limit = self.present_limit(node, by_runtime=by_runtime)
         spec = node.spec
         return QuotaAmounts(node.name, limit, node.used, spec.min, spec.max, node.non_preemptible_used)
+
+
+def _above_min(node: QuotaNode, resource: str) -> dict[str, int]:
+    """Return the siblings of a quota that use most of a resource above their min: at most `MOST_BORROWERS`."""
+    siblings = node.parent.claimants() if node.parent is not None else []
+    above = [
+        (each.used.get(resource, 0) - each.spec.min.get(resource, 0), each.name)
+        for each in siblings
+        if each is not node
+    ]
+    largest = sorted((-amount, name) for amount, name in above if amount > 0)[:MOST_BORROWERS]
+    return {name: -amount for amount, name in largest}

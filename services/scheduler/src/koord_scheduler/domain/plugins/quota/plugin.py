@@ -62,6 +62,7 @@ class ElasticQuota:
             resolvable=True,
             key=admission.quota,
             condition="" if self.quotas.more_nodes_help(known.facts) else QUOTA_EXCEEDED,
+            quota=self.quotas.shortage(known.facts, admission),
         )
 
     def _is_unlimited(self, pod: QuotaPod) -> bool:

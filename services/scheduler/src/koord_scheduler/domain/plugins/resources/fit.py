@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from koordcore.events.explanations import Shortage
 from koordcore.protocol.hardware.device_requests import DEVICE_NAMES
 from koordcore.protocol.resource_names import CPU, GPU_SHARED, MEMORY, amount_text
 
@@ -33,7 +34,7 @@ from koord_scheduler.domain.framework.extension_points import (
     ROW_STATES,
     SCORE,
 )
-from koord_scheduler.domain.framework.node_points import Reads, RowFunction, RowStates
+from koord_scheduler.domain.framework.node_points import Lack, Reads, RowFunction, RowStates
 from koord_scheduler.domain.plugins.resources import scores as resource_scores
 from koord_scheduler.domain.plugins.resources.single_rows import (
     SharedScores,
@@ -138,6 +139,23 @@ class NodeResourcesFit(resource_scores.RawScores):
             if short:
                 found.append(f"{nodes.names[row]}: {'; '.join(short)}")
         return found
+
+    def lack(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> Lack:
+        names = dict(zip((column for column, _ in pod.demand.pairs), pod.demand.names, strict=True))
+        checks = self._compared(pod, nodes)
+        columns = np.array([column for _, column, _ in checks], np.intp)
+        free = nodes.free[columns[:, None], rows]
+        restored = self._restored.restored(pod)
+        if restored:
+            _add(free, restored, row_list(columns), rows)
+        most, largest = row_list(free.max(axis=1)), row_list(nodes.allocatable[columns[:, None], rows].max(axis=1))
+        return Lack(
+            [
+                Shortage(names[column], amount, max(0, has), total)
+                for (_, column, amount), has, total in zip(checks, most, largest, strict=True)
+                if has < amount
+            ]
+        )
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """Return scores within 0..100 by the configured strategy. None if no configured resource counts for the pod.
