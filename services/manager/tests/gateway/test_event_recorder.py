@@ -12,7 +12,7 @@ from koord_manager.shell.gateway.api import ApiResponse
 from koord_manager.shell.gateway.event_recorder import ATTEMPTS, CONCURRENT
 from koordcore.bus.factory import memory_bus
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Origin
-from koordcore.events.explanations import PodUnschedulable
+from koordcore.events.explanations import Diagnosis, NodeFailure, PodUnschedulable, Shortage
 from koordcore.events.objects import PodSpecAdded
 from koordcore.events.pod import PlacementExplanation
 from koordcore.ports.eventlog import ObservationLog
@@ -92,6 +92,18 @@ class ConditionsApi:
         return ApiResponse(200, b"{}")
 
 
+class EventsApi:
+    """An API server that keeps the writes of events: method and body."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, dict[str, Any]]] = []
+
+    async def request(self, method: str, path: str, *, body: dict[str, Any], **_: Any) -> ApiResponse:
+        await asyncio.sleep(0)
+        self.requests.append((method, body))
+        return ApiResponse(200, b"{}")
+
+
 def bound(name: str) -> KubernetesEvent:
     return scheduled(f"uid-{name}", "d", name, "n")
 
@@ -113,13 +125,27 @@ def add_pod(view: ManagerView, seq: int, name: str) -> None:
     view.fold(stored(seq, Draft(AggregateRef("podspec", f"uid-{name}"), PodSpecAdded(object=pod), 0)))
 
 
-async def explain(explanations: ObservationLog, name: str, message: str, based_on: int, reason: str = "") -> None:
+async def explain(
+    explanations: ObservationLog,
+    name: str,
+    message: str,
+    based_on: int,
+    reason: str = "",
+    diagnosis: Diagnosis | None = None,
+) -> None:
     """Publish that no node fits a pod, as a scheduler that has folded the facts up to `based_on`."""
     examined = PlacementExplanation(
         nodes_considered=1, nodes_feasible=0, policy_version="p", based_on=BasedOn(based_on)
     )
     event = PodUnschedulable(
-        namespace="d", name=name, attempt=1, queued_at=NOW, message=message, explanation=examined, reason=reason
+        namespace="d",
+        name=name,
+        attempt=1,
+        queued_at=NOW,
+        message=message,
+        explanation=examined,
+        diagnosis=diagnosis,
+        reason=reason,
     )
     origin = Origin(causation_id=name, correlation_id=name, actor="t", occurred_at=NOW, based_on=based_on)
     await explanations.publish(AggregateRef("pod", f"uid-{name}"), event, origin)
@@ -232,6 +258,42 @@ async def test_an_explanation_that_comes_before_its_pod_is_written_when_the_pod_
 
     assert waits
     assert api.messages == [("old", "no memory"), ("old", "no disk"), ("new", "no CPU")]
+
+
+def lacking(cpu: int, memory: int) -> Diagnosis:
+    """Of two nodes, one lacks CPU and one memory, with these largest free amounts; both lack one of four."""
+    failures = [
+        NodeFailure(
+            plugin="NodeResourcesFit",
+            reason=f"Insufficient {resource}",
+            count=1,
+            preempt_might_help=True,
+            shortages=[Shortage(resource, 4, most, 8)],
+        )
+        for resource, most in (("cpu", cpu), ("memory", memory))
+    ]
+    return Diagnosis(questioned_key="d/web", failures=failures)
+
+
+async def test_a_sentence_that_varies_between_equal_messages_is_written_once() -> None:
+    message = "0/2 nodes are available: 1 Insufficient cpu, 1 Insufficient memory."
+    view, pending, explanations = with_pods("web"), PendingWrites(), memory_bus().explanations
+    api, said = ConditionsApi(), EventsApi()
+
+    class Both:
+        async def request(self, method: str, path: str, *, body: dict[str, Any], **_: Any) -> ApiResponse:
+            return await (said if "/events" in path else api).request(method, path, body=body)
+
+    async with recording(Both(), pending, view, explanations) as recorder:
+        for number, (cpu, memory) in enumerate([(3, 1), (1, 3), (2, 1), (1, 2)], 1):
+            await explain(explanations, "web", message, based_on=1, diagnosis=lacking(cpu, memory))
+            await until(lambda number=number: len(said.requests) == number and recorder.is_idle)
+
+    sentence = "1 of 2 nodes only lacks cpu (needs 4m); 1 lacks memory (needs 4). It helps if pods leave there."
+    assert api.messages == [("web", f"{message} {sentence}")]
+    assert [method for method, _ in said.requests] == ["POST", "PATCH", "PATCH", "PATCH"]
+    assert said.requests[0][1]["message"] == f"{message} {sentence}"
+    assert said.requests[-1][1]["count"] == 4
 
 
 async def test_a_condition_is_written_when_the_api_server_is_back(monkeypatch: pytest.MonkeyPatch) -> None:

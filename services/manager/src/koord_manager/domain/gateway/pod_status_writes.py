@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from koordcore.events.pod import UnhealthyDevice
 from koordcore.protocol.objects import DISRUPTION_TARGET, POD_SCHEDULED, PREEMPTION_BY_SCHEDULER, Pod
+from koordcore.stories.pending import MOST_MESSAGE
 from koordcore.stories.pod import device_sentence
 
 from koord_manager.domain.gateway.binding import pod_path
@@ -23,8 +24,6 @@ KOORDINATOR: Final = "scheduling.koordinator.sh/v1alpha1"
 """API version of Koordinator's objects."""
 MANAGER: Final = "koord-manager"
 DESCHEDULER: Final = "koord-descheduler"
-MOST_MESSAGE: Final = 1024
-"""Maximum length of an event's message in its API."""
 
 
 class Involved(NamedTuple):
@@ -43,6 +42,7 @@ class KubernetesEvent(NamedTuple):
     component: str = SCHEDULER  # Name of the component that reports it
     recalled: bool = False  # Whether another leader may have recorded it already. Then it is not counted again.
     action: str = ""  # What the component does with the object, in one word; "" if nothing
+    same_as: str = ""  # Text that equal events share, if it is not the whole message
 
     @property
     def name(self) -> str:
@@ -50,7 +50,7 @@ class KubernetesEvent(NamedTuple):
 
         Equal events have the same name, so a repeated event increases a count instead of creating an object.
         """
-        identity = "\n".join((self.involved.uid, self.reason, self.message, self.component))
+        identity = "\n".join((self.involved.uid, self.reason, self.same_as or self.message, self.component))
         return f"{self.involved.name[:220]}.{hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()}"
 
 
@@ -64,9 +64,13 @@ def scheduled(uid: str, namespace: str, name: str, node: str) -> KubernetesEvent
     )
 
 
-def failed_scheduling(uid: str, namespace: str, name: str, message: str) -> KubernetesEvent:
-    """Return the Kubernetes event that no node was feasible, or that the API server refused the chosen node."""
-    return KubernetesEvent(about_pod(uid, namespace, name), "FailedScheduling", message[:MOST_MESSAGE], "Warning")
+def failed_scheduling(uid: str, namespace: str, name: str, message: str, same_as: str = "") -> KubernetesEvent:
+    """Return the Kubernetes event that no node was feasible, or that the API server refused the chosen node.
+
+    `same_as`: as in `KubernetesEvent`.
+    """
+    about, reason = about_pod(uid, namespace, name), "FailedScheduling"
+    return KubernetesEvent(about, reason, message[:MOST_MESSAGE], "Warning", same_as=same_as)
 
 
 def preempted(uid: str, namespace: str, name: str, message: str) -> KubernetesEvent:

@@ -20,6 +20,7 @@ from koordcore.protocol.objects import UNSCHEDULABLE, Pod
 from koordcore.retry import Backoff
 from koordcore.service.telemetry.logging import Logger
 from koordcore.state.aggregates import PodSpecState, PodState
+from koordcore.stories.pending import MOST_MESSAGE, condition_message
 from koordcore.values.newest import Newest
 from koordcore.values.timestamps import rfc3339
 
@@ -90,7 +91,9 @@ class EventRecorder:
         self._instance = instance
         self._counted = counted
         self._counts = Newest[str, int](REMEMBERED)
-        self._conditions = Newest[str, tuple[str, str]](REMEMBERED)  # Uid of a pod -> last reason and message
+        self._conditions = Newest[str, tuple[str, str]](
+            REMEMBERED
+        )  # Uid of a pod -> last reason and message, without the sentence
         self._nominated = Newest[str, WrittenNomination](REMEMBERED)  # By uid of the pod
         self._delayed = 0  # Number of writes that wait for `LATER_SECONDS`
         self._pending = Newest[str, Explained](REMEMBERED)
@@ -229,14 +232,16 @@ class EventRecorder:
             return
         if isinstance(explanation, PodGated) and spec.object.spec.scheduling_gates:
             return  # the API server has set the condition SchedulingGated
-        message = explanation.message[:1024]
+        # The sentence behind the message does not count as a change. It may vary between equal messages, and each write
+        # of a condition wakes everybody who watches pods.
+        told, message = explanation.message[:MOST_MESSAGE], condition_message(explanation)
         if not explained.has_event:
             self._pending_writes.events.append(
-                pod_status_writes.failed_scheduling(uid, explanation.namespace, explanation.name, message)
+                pod_status_writes.failed_scheduling(uid, explanation.namespace, explanation.name, message, told)
             )
             self._news.set()
         reason = (explanation.reason if self._true_reasons else "") or UNSCHEDULABLE
-        if self._conditions.get(uid) == (reason, message):
+        if self._conditions.get(uid) == (reason, told):
             return
         node = self._nominated_in_log(uid)
         if node:
@@ -244,7 +249,7 @@ class EventRecorder:
         request = pod_status_writes.unschedulable_condition(uid, spec.object, reason, message, self._now(), node)
         match meaning_of((await self._send(request)).status):
             case Meaning.DONE:
-                _remember(self._conditions, uid, (reason, message))
+                _remember(self._conditions, uid, (reason, told))
             case Meaning.LATER:
                 again = explained._replace(has_event=True)
                 self._later(lambda: self._pending.setdefault(uid, again))
