@@ -12,6 +12,7 @@ from koordcore.events.explanations import (
     PodGated,
     PodUnschedulable,
     PreemptionDiagnosis,
+    Shortage,
     Suggestion,
 )
 from koordcore.events.gateway import PodBindFailed, PodBound
@@ -80,7 +81,7 @@ def told(facts: Sequence[StoredEvent], explanations: Sequence[StoredEvent] = ())
 
 
 def shown(story: PodStory) -> list[str]:
-    return [line.text.strip() for line in pod_lines(story)]
+    return [line.text.strip() for line in pod_lines(story, every=True, with_nodes=True)]
 
 
 def test_story_runs_from_submission_to_usage() -> None:
@@ -199,7 +200,10 @@ def test_preemption_is_told_once() -> None:
         namespace="d", name="web", node="n.1", victims=diagnosis.preemption.victims, plugin="DefaultPreemption"
     )
     facts = [submitted(), stored(9, "pod.u", nominated)]
-    lines = shown(explained_pod("u", facts, [refused(diagnosis=diagnosis)]))
+    story = explained_pod("u", facts, [refused(diagnosis=diagnosis)])
+    assert story.why == "1 of 5 nodes only lacks cpu. It fits on n.1 when d/low has left (preemption)."
+    assert sum("d/low" in line.text for line in pod_lines(story)) == 1
+    lines = [line for line in shown(story) if line != story.why]
     assert sum("d/low" in line for line in lines) == 1
     assert sum("preemption" in line.lower() for line in lines) == 1
     assert not any("lengthy" in line or "waits until" in line for line in lines)
@@ -209,7 +213,8 @@ def test_preemption_is_told_once() -> None:
 
 def test_explanations_that_say_the_same_are_told_together() -> None:
     explanations = [refused(seq, attempt=seq) for seq in range(1, 8)]
-    lines = shown(explained_pod("u", [submitted()], explanations))
+    story = explained_pod("u", [submitted()], explanations)
+    lines = [line for line in shown(story) if line != story.why]
     assert sum("Insufficient cpu." in line for line in lines) == 1
     [again] = [line for line in lines if "more until then" in line]
     assert again.endswith("unschedulable      6 times more until then, for the same reasons (attempt 7)")
@@ -234,3 +239,74 @@ def test_numbers_of_reservations_follow_the_reasons_and_preemption_is_told_once(
 def test_past_moment_is_named_in_the_headline() -> None:
     story = explained_pod("u", [submitted()], [])
     assert next(pod_lines(story, " as of position 1")).text == "Pod d/web as of position 1: Pending"
+
+
+LACKING = [
+    NodeFailure(
+        plugin="NodeResourcesFit",
+        reason="Insufficient cpu, Insufficient memory",
+        count=144,
+        preempt_might_help=True,
+        nodes=[f"n-{number}" for number in range(100)],
+        details=["n-0: needs 2 cpu, has 1 of 4 free"],
+        shortages=[Shortage("cpu", 2000, 1500, 4000), Shortage("memory", 8 << 30, 1 << 30, 16 << 30)],
+    ),
+    NodeFailure(plugin="TaintToleration", reason="node(s) had untolerated taint {a: b}", count=7, nodes=["t"]),
+]
+
+
+def test_a_pending_pod_has_its_sentence_and_only_the_newest_attempt_as_a_table() -> None:
+    diagnosis = Diagnosis(questioned_key="d/web", failures=LACKING)
+    gated = stored(2, "pod.u", PodGated(namespace="d", name="web", message="waits for its gang"))
+    explanations = [gated, refused(3), refused(4, attempt=2, diagnosis=diagnosis)]
+    lines = [line.text for line in pod_lines(explained_pod("u", [submitted()], explanations))]
+    sentence = (
+        "144 of 151 nodes lack cpu (needs 2, at most 1500m free) and memory (needs 8Gi, at most 1Gi free); "
+        "7 had untolerated taint {a: b}. It helps if pods leave there."
+    )
+    assert lines[1:] == [
+        f"  {sentence}",
+        "  uid u, requests cpu 2, nodes with disk=ssd",
+        "  2026-01-01 00:00:01.000  submitted            position 1",
+        "  2026-01-01 00:00:02.000  gated              first of 2 earlier explanations: --all shows them",
+        "  2026-01-01 00:00:04.000  unschedulable      0 of 5 nodes fit (attempt 2)",
+        "      NODES  WHY                           NEEDS  MOST FREE  LARGEST  REMOVING PODS",
+        "        144  lack cpu                          2      1500m        4  may help",
+        "             lack memory                     8Gi        1Gi     16Gi",
+        "          7  had untolerated taint {a: b}                             does not help",
+    ]
+
+
+def test_nodes_and_details_are_shown_on_request() -> None:
+    diagnosis = Diagnosis(questioned_key="d/web", failures=LACKING)
+    story = explained_pod("u", [submitted()], [refused(diagnosis=diagnosis)])
+    lines = [line.text.strip() for line in pod_lines(story, with_nodes=True)]
+    assert "NodeResourcesFit: Insufficient cpu, Insufficient memory" in lines
+    assert "nodes n-0, n-1, n-2, n-3, n-4 and 139 more" in lines
+    assert "n-0: needs 2 cpu, has 1 of 4 free" in lines
+    assert not any("n-0" in line.text for line in pod_lines(story, every=True))
+
+
+def test_what_was_said_before_a_pod_had_a_node_does_not_say_why_it_waits_now() -> None:
+    gone = stored(10, "pod.u", PodReleased(namespace="d", name="web", node="n.1", reason="node-gone"))
+    assert explained_pod("u", [submitted(), placed(), gone], [refused(based_on=2)]).why == ""
+    assert explained_pod("u", [submitted(), placed(), gone], [refused(based_on=10)]).why != ""
+    assert explained_pod("u", [submitted(), placed()], [refused(based_on=2)]).why == ""
+
+
+@given(counts=st.lists(st.integers(1, 3000), min_size=1, max_size=40), moves=st.integers(0, 40))
+def test_a_pending_pod_fits_on_a_screen_whatever_its_life_was(counts: list[int], moves: int) -> None:
+    failures = [
+        NodeFailure(
+            plugin="NodeResourcesFit",
+            reason=f"Insufficient {number}",
+            count=count,
+            shortages=[Shortage(f"example.com/a-resource-{number}", 1000, number, 2000)] * (number % 3),
+        )
+        for number, count in enumerate(counts)
+    ]
+    nominated = PodNominated(namespace="d", name="web", node="n.1", plugin="DefaultPreemption")
+    facts = [submitted(), *(stored(seq, "pod.u", nominated, second=1) for seq in range(2, moves + 2))]
+    diagnosis = Diagnosis(questioned_key="d/web", failures=failures)
+    lines = list(pod_lines(explained_pod("u", facts, [refused(based_on=90, diagnosis=diagnosis)])))
+    assert sum(-(-len(line.text) // 90) for line in lines) <= 30

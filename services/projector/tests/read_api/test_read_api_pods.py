@@ -13,10 +13,11 @@ from koordcore.bus.factory import memory_bus
 from koordcore.events import CATALOGUE
 from koordcore.events.descheduling import EvictionRefused, RoundMove
 from koordcore.events.envelope import AggregateRef, Draft, Origin
-from koordcore.events.explanations import DecisionAbandoned, PodGated
+from koordcore.events.explanations import DecisionAbandoned, PodGated, PodUnschedulable
 from koordcore.events.objects import PodSpecAdded
 from koordcore.protocol import keys
 from koordcore.protocol.objects import ObjectMeta, Pod
+from koordcore.stories.pending import MOST_CHARACTERS, pending_sentence
 from support.projector.read_api import CLUSTER, get
 from support.projector.service import serving
 from support.servers import fresh_database
@@ -70,6 +71,9 @@ def test_a_pods_life_is_told_in_order_with_who_when_and_why(client: httpx.Client
     before = get(client, f"/api/pods/{tried}", at=placed["position"] - 1)
     assert before["pod"]["phase"] == "pending"
     assert before["pod"]["message"].startswith("0/20 nodes are available")
+    last = [entry for entry in before["timeline"] if entry["type"] == "PodUnschedulable"][-1]
+    assert before["pod"]["why"] == pending_sentence(msgspec.convert(last["body"], PodUnschedulable))
+    assert answer["pod"]["why"] == ""
 
 
 def _placed() -> set[str]:
@@ -91,6 +95,7 @@ def test_pending_reasons_are_counted(client: httpx.Client) -> None:
     assert {pod["uid"] for pod in answer["pods"]} == {pod["uid"] for pod in pods["pods"]}
     assert answer["reasons"][0]["pods"] == max(reason["pods"] for reason in answer["reasons"])
     assert all(pod["message"].startswith("0/20 nodes") for pod in answer["pods"])
+    assert all(0 < len(pod["why"]) <= MOST_CHARACTERS for pod in answer["pods"])
 
 
 GATED = PodGated(namespace="n", name="g", message="gang group n/g has too few children")

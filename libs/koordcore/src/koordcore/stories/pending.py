@@ -31,10 +31,13 @@ _MOST_OTHERS: Final = 2
 _MOST_PART: Final = 120
 """Largest length of a reason, or of a list of names, in the sentence."""
 _MOST_VICTIMS: Final = 3
+"""Largest number of pods that are named."""
 _BY_SHAPE: Final = frozenset({"NodeName", "NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodeRefusals"})
 """Plugins that refuse a node by what it is, before any amount is compared. Its amounts may suit or not."""
 _GPU: Final = "GPUs"
 _OF_GPU: Final = (GPU_CORE, GPU_MEMORY_RATIO, GPU_MEMORY)
+_PERCENT: Final = (GPU_CORE, GPU_MEMORY_RATIO)
+"""Counted in hundredths of a GPU."""
 _INSUFFICIENT: Final = "Insufficient "
 _NEEDS: Final = "needs "
 _TOO_MANY_PODS: Final = "Too many pods"
@@ -99,24 +102,23 @@ def condition_message(event: PodUnschedulable | PodGated) -> str:
 
 
 def groups_of(diagnosis: Diagnosis) -> list[Group]:
-    """The refused nodes by plugin and reason, the group nearest to fitting first."""
+    """The refused nodes by plugin and reason: the group nearest to fitting, then the others, the largest first."""
     found = [
         Group(each.plugin, each.reason, each.count, _missing(each), each.preempt_might_help, each)
         for each in diagnosis.failures
     ]
-    return sorted(found, key=lambda group: group.distance)
+    found.sort(key=lambda group: group.distance)
+    return [*found[:1], *sorted(found[1:], key=lambda group: -group.nodes)]
 
 
 def amount_for(resource: str, amount: int, *, up: bool) -> str:
-    """An amount as kubectl shows it: `1500m` for cpu, `62.6Gi` for bytes, else the number; GPUs from percents.
+    """An amount as kubectl shows it: `1500m` for cpu, `62.6Gi` for bytes, else the number.
 
     Args:
         up: Whether bytes are rounded up to a tenth, for a need; else down, for what is free.
     """
     if resource == CPU:
         return of_milli(amount).canonical()
-    if resource in (GPU_CORE, GPU_MEMORY_RATIO):
-        return f"{amount / 100:g}"
     if not (resource.endswith(("memory", "storage")) or resource.startswith("hugepages-")):
         return str(amount)
     unit, size = next((each for each in _UNITS if amount >= each[1]), ("", 1))
@@ -188,15 +190,16 @@ def _of_nodes(
     if not groups:
         return ""
     total = max(explanation.nodes_considered, sum(group.nodes for group in groups))
-    nearest, others = groups[0], sorted(groups[1:], key=lambda group: (-group.nodes, group.distance))
-    parts = [_lead(nearest, total, is_only=len(groups) == 1, is_lasting=is_lasting)]
-    parts += [_counted(group, f"{group.nodes}", is_lasting=is_lasting) for group in others[:_MOST_OTHERS]]
-    rest = sum(group.nodes for group in others[_MOST_OTHERS:])
-    parts += [f"{rest} {'does' if rest == 1 else 'do'} not suit for other reasons"] if rest else []
-    told = _joined(f"{'; '.join(parts)}.", _help(nearest, diagnosis.preemption))
-    if len(told) > MOST_CHARACTERS and len(parts) > 1:
-        return _joined(f"{parts[0]}.", _help(nearest, diagnosis.preemption))
-    return told
+    helps = _help(groups[0], diagnosis.preemption)
+    lead = _lead(groups[0], total, is_only=len(groups) == 1, is_lasting=is_lasting)
+    others = [_counted(group, f"{group.nodes}", is_lasting=is_lasting) for group in groups[1:]]
+    for named in range(min(_MOST_OTHERS, len(others)), -1, -1):
+        rest = sum(group.nodes for group in groups[1 + named :])
+        left = [f"{rest} {'does' if rest == 1 else 'do'} not suit for other reasons"] if rest else []
+        told = f"{'; '.join([lead, *others[:named], *left])}. {helps}"
+        if len(told) <= MOST_CHARACTERS:
+            return told
+    return f"{_cut(lead, max(_MOST_PART, MOST_CHARACTERS - len(helps) - 2))}. {helps}"
 
 
 def _lead(group: Group, total: int, *, is_only: bool, is_lasting: bool) -> str:
@@ -264,9 +267,10 @@ def _preempted(preemption: PreemptionDiagnosis | None) -> str:
     if preemption is None or not preemption.victims:
         return ""
     names = [f"{each.namespace}/{each.name}" for each in preemption.victims]
-    shown = _listed(names[:_MOST_VICTIMS])
-    more = f" and {len(names) - _MOST_VICTIMS} more" if len(names) > _MOST_VICTIMS else ""
-    return f"It fits on {preemption.node} when {shown}{more} {'has' if len(names) == 1 else 'have'} left (preemption)."
+    left = f"{len(names)} pods have"
+    if len(names) <= _MOST_VICTIMS and sum(map(len, names)) <= _MOST_PART:
+        left = f"{_listed(names)} {'has' if len(names) == 1 else 'have'}"
+    return f"It fits on {preemption.node} when {left} left (preemption)."
 
 
 def _missing(failure: NodeFailure) -> tuple[Missing, ...]:
@@ -291,9 +295,9 @@ def _of_shortages(shortages: Iterable[Shortage]) -> Iterable[Missing]:
         share = (each.needs - each.most) / each.needs if each.needs > 0 else 1.0
         missing = Missing(
             what,
-            amount_for(each.resource, each.needs, up=True),
-            amount_for(each.resource, each.most, up=False),
-            amount_for(each.resource, each.largest, up=False),
+            _text(each.resource, each.needs, up=True),
+            _text(each.resource, each.most),
+            _text(each.resource, each.largest),
             share,
             each.largest < each.needs,
         )
@@ -301,6 +305,10 @@ def _of_shortages(shortages: Iterable[Shortage]) -> Iterable[Missing]:
         if known is None or (missing.share, missing.needs) > (known.share, known.needs):
             found[what] = missing
     return found.values()
+
+
+def _text(resource: str, amount: int, *, up: bool = False) -> str:
+    return f"{amount / 100:g}" if resource in _PERCENT else amount_for(resource, amount, up=up)
 
 
 def _once(names: Iterable[str]) -> Iterable[str]:

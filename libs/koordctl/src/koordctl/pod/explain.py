@@ -33,14 +33,21 @@ def pod(
     name: Annotated[str, typer.Argument(help="The pod's name.")],
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace.")] = "default",
     uid: Annotated[str | None, typer.Option("--uid", help="Uid of a pod that is deleted.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All events and attempts, with the decision basis.")] = False,
+    nodes: Annotated[bool, typer.Option("--nodes", help="The nodes of each reason, with details.")] = False,
     as_of: AsOf = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Show a pod's life: admission, attempts with their reasons, placement, start, usage; for a denied pod, the rules.
 
+    Of a pending pod, a sentence says what it lacks and what would help. A table has the reasons of the newest attempt,
+    those first that are nearest to fitting.
+
     Examples:
 
       koord explain pod web
+
+      koord explain pod web --all --nodes
 
       koord explain pod web -n shop -o json
 
@@ -57,7 +64,8 @@ def pod(
             if known is not None
             else f"there is no pod {namespace}/{name} and there never was one{meant_elsewhere(name, namespace)}"
         )
-    show_story(msgspec.to_builtins(story), pod_lines(story, past.label if past else ""), output)
+    lines = pod_lines(story, past.label if past else "", every=every, with_nodes=nodes)
+    show_story(msgspec.to_builtins(story), lines, output)
     if output is Format.TABLE:
         warn_of_clock()
 

@@ -3,14 +3,14 @@
 `explain` fetches the events. `lines` prints the result.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from koordcore.events.admission import AdmissionDecided
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.explanations import DecisionAbandoned, Diagnosis, PodUnschedulable
+from koordcore.events.explanations import DecisionAbandoned, Diagnosis, PodGated, PodUnschedulable
 from koordcore.events.nodestate import ContainerHookApplied, HookedValue, PodsStarted
 from koordcore.events.objects import PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.events.observation import Usage
@@ -28,6 +28,7 @@ from koordcore.protocol.pod_resources import pod_requests
 from koordcore.stories.disruptions import Disruption, disruption_of
 from koordcore.stories.hardware import NodeHardware
 from koordcore.stories.moment import Moment
+from koordcore.stories.pending import pending_sentence
 from koordcore.stories.pod import pod_story
 from koordcore.values.allocation import Allocation
 
@@ -36,6 +37,8 @@ from koordctl.render.units import amounts_text, seconds_between
 
 Status: TypeAlias = Literal["Pending", "Placed", "Running", "Deleted", "Denied"]
 """Denied: admission has admitted no pod of this name."""
+_NOT_WAITING: Final = ("placed", "released")
+"""Steps behind which what was said before does not hold."""
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 _NO_HARDWARE: Final[Mapping[int, NodeHardware]] = MappingProxyType({})
 
@@ -80,6 +83,7 @@ class StoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # Nodes considered and feasible, exclusions and scores of an attempt.
     explanation: PlacementExplanation | None = None
     diagnosis: Diagnosis | None = None  # Reasons why an attempt failed, by groups of nodes
+    why: str = ""  # One sentence about why the pod was not placed; empty for other events
     node: str = ""  # Node of a nomination
     victims: list[Victim] = []  # Victims of a nomination
     annotations: dict[str, str] = {}  # Annotations of the allocation, as they are written with the binding
@@ -108,6 +112,7 @@ class PodStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     uid: str  # Its uid, or empty if it was never admitted
     status: Status  # Its status at the end
     node: str = ""  # Its node, or empty if it has none
+    why: str = ""  # Why it is pending, in one sentence; empty if it is not, or if nothing is known yet
     requests: dict[str, int] = {}  # Its requests: milli-cores, bytes, or counts
     node_selector: dict[str, str] = {}  # Labels that its node must have
     # Facts in the order of the log, each explanation behind the newest fact that it was based on.
@@ -171,6 +176,7 @@ def explained_pod(
         uid=uid,
         status=status,
         node=node,
+        why=_why_pending(entries) if status == "Pending" else "",
         requests=requests,
         node_selector=node_selector,
         moments=entries,
@@ -178,6 +184,14 @@ def explained_pod(
         wait_seconds=seconds_between(submitted_at, placed_at) if submitted_at and placed_at else None,
         disruption=disruption_of(moments),
     )
+
+
+def _why_pending(entries: Sequence[StoryEntry]) -> str:
+    """The sentence of the newest explanation since the pod lost its node, if it had one."""
+    for entry in reversed(entries):
+        if entry.why or entry.step in _NOT_WAITING:
+            return entry.why
+    return ""
 
 
 def denied_pod(namespace: str, name: str, explanations: Iterable[StoredEvent]) -> PodStory:
@@ -223,9 +237,12 @@ def _details(moment: Moment, annotations: Mapping[str, str], hardware: Mapping[i
         case ContainerHookApplied():
             return {"hooked": list(event.values)}
         case PodUnschedulable():
-            return {"attempt": event.attempt, "explanation": event.explanation, "diagnosis": event.diagnosis}
+            details = {"attempt": event.attempt, "explanation": event.explanation, "diagnosis": event.diagnosis}
+            return {**details, "why": pending_sentence(event)}
+        case PodGated():
+            return {"why": pending_sentence(event)}
         case DecisionAbandoned():
-            return {"attempt": event.attempt}
+            return {"attempt": event.attempt, "why": pending_sentence(event)}
         case PodNominated():
             return {"node": event.node, "victims": event.victims}
         case AdmissionDecided():

@@ -92,7 +92,7 @@ class Console:
             rest: What stands before its further lines, on a terminal.
         """
         shown = [Line(visible(part.text), part.style) for part in parts]
-        width = max(self.width - len(first), 1) if self.is_terminal else 0
+        width = max(self.width - max(len(first), len(rest)), 1) if self.is_terminal else 0
         for number, line in enumerate(_wrapped(shown, width)):
             self.file.write(f"{rest if number else first}{self._styled(line)}\n")
         self.file.flush()

@@ -77,9 +77,10 @@ def write_line(text: str) -> None:
 
 
 def print_lines(lines: Iterable[Line]) -> None:
-    """If piped, unwrapped."""
-    for line in lines:
-        console.print(line)
+    """On a terminal, the further lines of a long one are indented more than its first. If piped, unwrapped."""
+    for text, style in lines:
+        indent = " " * (len(text) - len(text.lstrip(" ")))
+        console.print_below([Line(text[len(indent) :], style)], indent, f"{indent}  ")
 
 
 def show_story(document: object, lines: Iterable[Line], form: Format) -> None:

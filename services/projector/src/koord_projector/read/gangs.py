@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, cast
 
 import msgspec
+from koordcore.events.explanations import GangProgress
 from koordcore.events.gang import gang_ref
 from koordcore.events.objects import custom_ref
 from koordcore.protocol.annotations.gang import parse_gang_min_num
 from koordcore.state.aggregates import CustomObjectState, GangState, PodSpecState
 from koordcore.state.fold import AggregateState
+from koordcore.stories.pending import gang_sentence
 from koordcore.values.invalid import InvalidInput
 from sqlalchemy import Row, text
 
@@ -54,6 +56,7 @@ class GangItem(msgspec.Struct, frozen=True, kw_only=True):
         submitted_at: RFC 3339 time of its first pod.
         placed_at: RFC 3339 time of its last placement; "" without one.
         message: Message of the last explanation of one of its pending pods; "" without one.
+        why: How many members are placed and exist, as one sentence; "" if enough are placed or the minimum is unknown.
     """
 
     namespace: str
@@ -68,6 +71,7 @@ class GangItem(msgspec.Struct, frozen=True, kw_only=True):
     submitted_at: str
     placed_at: str
     message: str
+    why: str
 
 
 class GangsAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +118,8 @@ def _item(
 ) -> GangItem:
     document = group.object if isinstance(group, CustomObjectState) else None
     status = gang.status if isinstance(gang, GangState) else None
+    least = _min_of_pod(member) if document is None else _min_of_group(document)
+    name, placed = f"{row.namespace}/{row.gang}", row.placed + row.running
     return GangItem(
         namespace=row.namespace,
         name=row.gang,
@@ -122,11 +128,14 @@ def _item(
         pending=row.pending,
         placed=row.placed,
         running=row.running,
-        min_member=_min_of_pod(member) if document is None else _min_of_group(document),
+        min_member=least,
         pod_group=document is not None,
         submitted_at=row.submitted_at,
         placed_at=row.placed_at,
         message="" if row.explanation is None else _message_of(row.explanation),
+        why=gang_sentence(GangProgress(gang=name, needs=least, exist=row.pods, placed=placed))
+        if placed < least
+        else "",
     )
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 from koordcore.events.explanations import DecisionAbandoned, PodGated, PodUnschedulable
+from koordcore.stories.pending import pending_sentence
 from koordcore.values.invalid import InvalidInput
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -73,6 +74,7 @@ class PodItem(msgspec.Struct, frozen=True, kw_only=True):
         phase: "pending", "placed", "running" or "terminating"; "gone" for a pod that does not exist any more at the
             moment (not in lists).
         message: Message of the last explanation of a pending pod; "" without one.
+        why: The same as one sentence for people: what the pod lacks and what would help.
         attempts: Number of the last explained attempt to place a pending pod; 0 without one, and for other pods.
     """
 
@@ -89,6 +91,7 @@ class PodItem(msgspec.Struct, frozen=True, kw_only=True):
     placed_at: str
     started_at: str
     message: str = ""
+    why: str = ""
     attempts: int = 0
 
 
@@ -258,6 +261,7 @@ def _conditions(query: PodsQuery) -> tuple[str, dict[str, Any]]:
 
 
 def pod_item(row: Row[Any]) -> PodItem:
+    explanation = _explanation_of(row.explanation, row.body)
     return PodItem(
         uid=row.uid,
         namespace=row.namespace,
@@ -271,17 +275,22 @@ def pod_item(row: Row[Any]) -> PodItem:
         submitted_at=row.submitted_at,
         placed_at=row.placed_at,
         started_at=row.started_at,
-        message=_message(row),
+        message=_message_of(explanation),
+        why="" if explanation is None else pending_sentence(explanation),
         attempts=row.attempt or 0,
     )
 
 
-def _message(row: Row[Any]) -> str:
-    """The last explanation of a pending pod; "" without one."""
-    if row.body is None:
+def _explanation_of(type_: str, body: str | None) -> PodUnschedulable | PodGated | DecisionAbandoned | None:
+    """The last explanation of a pending pod; None without one."""
+    if body is None:
+        return None
+    if type_ == PodGated.__name__:
+        return _decode_gated(body)
+    return _decode_abandoned(body) if type_ == DecisionAbandoned.__name__ else _decode_unschedulable(body)
+
+
+def _message_of(explanation: PodUnschedulable | PodGated | DecisionAbandoned | None) -> str:
+    if explanation is None:
         return ""
-    if row.explanation == PodGated.__name__:
-        return _decode_gated(row.body).message
-    if row.explanation == DecisionAbandoned.__name__:
-        return _decode_abandoned(row.body).reason
-    return _decode_unschedulable(row.body).message
+    return explanation.reason if isinstance(explanation, DecisionAbandoned) else explanation.message

@@ -24,7 +24,7 @@ export async function pendingView(root, { at, signal, go }) {
         h("tbody", {}, answer.pods.map((pod) => h("tr", { class: "link", onclick: (event) => { if (!event.target.closest("a")) go(`/pods/${encodeURIComponent(pod.uid)}`, at); } },
           h("td", { class: "nowrap" }, h("a", { href: `#/pods/${encodeURIComponent(pod.uid)}${suffix}` }, h("span", { class: "note" }, `${pod.namespace}/`), pod.name)),
           h("td", {}, h("span", { class: `qos ${pod.qos}` }, pod.qos)), h("td", { class: "nowrap" }, moment(pod.submitted_at)),
-          h("td", { class: "number" }, grouped(pod.attempts)), h("td", { class: "reason" }, pod.message || "not attempted yet")))))))));
+          h("td", { class: "number" }, grouped(pod.attempts)), h("td", { class: "reason" }, pod.why || pod.message || "not attempted yet")))))))));
   return answer.moment;
 }
 

@@ -14,18 +14,21 @@ export async function podView(root, { parameters, at, signal }) {
     page.cpu = new Chart({ height: 150, format: (value) => cores(value) });
     page.memory = new Chart({ height: 150, steps: "bytes", format: (value) => bytes(value) });
     page.head = h("div", { class: "title" });
+    page.why = h("p", { class: "why" });
     page.life = h("ol", { class: "life" });
     page.facts = h("dl", { class: "facts" });
     page.usage = h("section", { class: "panel" }, h("h2", {}, "Used ", h("span", { class: "note" }, "as its node's agent reports")), h("div", { class: "note" }, "cores"), page.cpu.element, h("div", { class: "note" }, "memory"), page.memory.element);
     page.close = () => { page.cpu.close(); page.memory.close(); };
     page.repaint = () => { page.cpu.repaint(); page.memory.repaint(); };
-    fill(root, h("div", { class: "stack" }, page.head, h("div", { class: "columns wide-left" },
+    fill(root, h("div", { class: "stack" }, page.head, page.why, h("div", { class: "columns wide-left" },
       h("section", { class: "panel" }, h("h2", {}, "Life"), page.life),
       h("div", { class: "stack", css: { "align-content": "start" } }, h("section", { class: "panel" }, h("h2", {}, "Pod"), page.facts), page.usage))));
     root.kept = page;
   }
   const page = root.kept;
   fill(page.head, h("h1", {}, h("span", { class: "note" }, `${pod.namespace}/`), pod.name), h("span", { class: `phase ${pod.phase}` }, pod.phase));
+  page.why.hidden = !pod.why;
+  page.why.textContent = pod.why;
   fill(page.life, alike(answer.timeline).map((entries) => step(entries, answer.timeline[0], page)));
   const fact = (name, ...value) => [h("dt", {}, name), h("dd", {}, value)];
   const suffix = at ? `?at=${encodeURIComponent(at)}` : "";
