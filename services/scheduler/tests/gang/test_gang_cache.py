@@ -361,6 +361,25 @@ def test_debug_view_and_line_say_what_a_person_asks() -> None:
     assert gang_view(cache, "ns/x") is gang_line(cache, "ns/x") is None
 
 
+def test_the_line_of_a_gang_that_is_too_small_counts_its_members() -> None:
+    cache = cache_of("a", "b", min_member=3)
+    line = gang_line(cache, "ns/g")
+    assert line is not None
+    assert line.says == "0 of 3 placed, 2 of 3 exist: waits for 1 more pod"
+
+
+def test_the_line_of_a_gang_that_lost_a_member_says_that_it_is_below_its_minimum() -> None:
+    cache = cache_of("a", "b", "c", min_member=3)
+    for uid in ("a", "b", "c"):
+        place(cache, uid)
+    for uid in ("a", "b", "c"):
+        cache.post_bind(uid)
+    cache.pod_deleted("c")
+    line = gang_line(cache, "ns/g")
+    assert line is not None
+    assert line.says == "all 2 members are bound, below the minimum of 3"
+
+
 def test_first_pod_plans_for_all_and_each_member_gets_its_node() -> None:
     spec = '{"gatherStrategy":[{"layer":"block","strategy":"MustGather"}]}'
     cache = cache_of("a", "b", "c", min_member=3, args=AWARE, network_topology_spec=spec)

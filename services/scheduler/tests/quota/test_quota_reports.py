@@ -43,8 +43,8 @@ def test_explanation_names_base_shares_and_what_was_given_back() -> None:
 def test_explanation_says_it_in_a_sentence() -> None:
     reports = QuotaReports(lending_world())
     assert reports.explain("a").shares[0].reason == (
-        "asks for 50, gets its min 20 + 15 by weight 3m/5m of 25 + 750m by weight 3m/4m of 1: 35750m "
-        "(from c 15, beyond all mins 10)"
+        "asks for 50 and gets 35750m: its min 20 and 15750m more. What is left (15 of c, 10 beyond all mins) is "
+        "divided by weight: it gets 15 of 25 (weight 3m of 5m); then 750m of 1 (weight 3m of 4m)"
     )
     assert reports.explain("c").shares[0].reason == "asks for 5, lends 15 of its min 20 to a, b, d"
 

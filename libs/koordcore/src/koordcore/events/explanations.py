@@ -65,7 +65,8 @@ class GangProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     gang: str  # "namespace/name"
     needs: int  # Number of members that must be placed together
-    exist: int  # Number of members that exist and can be scheduled
+    exist: int  # Number of members that exist
+    held_back: int = 0  # Number of these that cannot be scheduled now, and do not count for `needs`
     placed: int = 0  # Number of members that have a node
 
 

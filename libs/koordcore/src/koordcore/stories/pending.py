@@ -151,11 +151,16 @@ def _as_told(event: PodUnschedulable | PodGated | DecisionAbandoned) -> str:
 
 def gang_sentence(gang: GangProgress) -> str:
     """Such as `Gang default/training: 0 of 3 placed, 2 of 3 exist: waits for 1 more pod.`"""
-    placed = f"Gang {gang.gang}: {gang.placed} of {gang.needs} placed, {gang.exist} of {gang.needs} exist"
-    lacking = gang.needs - gang.exist
-    if lacking > 0:
-        return f"{placed}: waits for {lacking} more {'pod' if lacking == 1 else 'pods'}."
-    return f"{placed}: waits until {gang.needs} have a node."
+    return f"Gang {gang.gang}: {gang_progress(gang)}."
+
+
+def gang_progress(gang: GangProgress) -> str:
+    held = f", {gang.held_back} of them cannot be scheduled" if gang.held_back else ""
+    lacking = gang.needs - (gang.exist - gang.held_back)
+    waits = (
+        f"for {lacking} more {'pod' if lacking == 1 else 'pods'}" if lacking > 0 else f"until {gang.needs} have a node"
+    )
+    return f"{gang.placed} of {gang.needs} placed, {gang.exist} of {gang.needs} exist{held}: waits {waits}"
 
 
 def _of_quota(quota: QuotaShortage, *, is_lasting: bool) -> str:

@@ -75,13 +75,23 @@ def progress_of(roster: Roster, uid: str) -> GangProgress | None:
     if own is None or own.group is None:
         return None
     known = [own, *(gang for gang in roster.gangs_of(own.group) if gang is not own)]
-    found = [
-        GangProgress(gang=gang.id, needs=gang.parameters.min_members, exist=gang.quorum, placed=gang.with_node)
-        for gang in known
-        if gang.parameters is not None
-    ]
-    short = [each for each in found if each.exist < each.needs] or [each for each in found if each.placed < each.needs]
+    found = [progress for gang in known if (progress := progress_in(gang)) is not None]
+    short = [each for each in found if each.exist - each.held_back < each.needs]
+    short = short or [each for each in found if each.placed < each.needs]
     return short[0] if short and len(known) == len(own.group.gang_ids) else None
+
+
+def progress_in(gang: Gang) -> GangProgress | None:
+    """Return how far one gang is; None if nothing states its minimum."""
+    if gang.parameters is None:
+        return None
+    return GangProgress(
+        gang=gang.id,
+        needs=gang.parameters.min_members,
+        exist=gang.children,
+        held_back=gang.children - gang.quorum,
+        placed=len(gang.waiting) + len(gang.bound),
+    )
 
 
 def incomplete(gangs: Sequence[Gang]) -> str:

@@ -8,10 +8,11 @@ from typing import TypedDict
 
 import msgspec
 from koordcore.protocol.annotations.gang import MODE_STRICT
+from koordcore.stories.pending import gang_progress
 
 from koord_scheduler.domain.framework.lifecycle_hooks import NotFound, PageAnswer
 from koord_scheduler.domain.plugins.gang.cache import GangCache
-from koord_scheduler.domain.plugins.gang.checks import basic_check, group_of, obstacles, waiting_members
+from koord_scheduler.domain.plugins.gang.checks import basic_check, group_of, obstacles, progress_in, waiting_members
 from koord_scheduler.domain.plugins.gang.group import Gang, Member
 
 Names = dict[str, dict[str, str]]
@@ -140,9 +141,13 @@ def waiting_groups(cache: GangCache) -> int:
 def _says(cache: GangCache, gang: Gang) -> str:
     if gang.parameters is None:
         return "not initialized: it has no PodGroup, and no pod states a valid min-available"
-    needed = gang.parameters.min_members
+    needed, progress = gang.parameters.min_members, progress_in(gang)
+    if progress is not None and gang.quorum < needed and not gang.has_free_pass:
+        held_back = f"; {obstacles(gang)}" if gang.held_back else ""
+        return f"{gang_progress(progress)}{held_back}"
     if not gang.pending and not gang.waiting and gang.bound:
-        return f"all {len(gang.bound)} members are bound"
+        below = f", below the minimum of {needed}" if len(gang.bound) < needed else ""
+        return f"all {len(gang.bound)} members are bound{below}"
     if gang.has_free_pass:
         return f"satisfied once: {len(gang.pending)} pending members go alone"
     refused = basic_check(cache.roster, group_of(gang))

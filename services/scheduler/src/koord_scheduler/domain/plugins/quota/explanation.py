@@ -154,13 +154,15 @@ def _reason(
         return f"{sentence} and nothing of the rest: its shared weight is 0"
     if not parts:
         return f"{sentence} and nothing more: nothing is left"
-    shared = " + ".join(
-        f"{text(part.offered)} by weight {text(part.weight)}/{text(part.total_weight)} of {text(part.left)}"
-        + f", giving {text(part.given_back)} back" * bool(part.given_back)
+    shares = "; then ".join(
+        f"{text(part.offered)} of {text(part.left)} (weight {text(part.weight)} of {text(part.total_weight)})"
+        + f", and gives {text(part.given_back)} back" * bool(part.given_back)
         for part in parts
     )
-    sources = [*(f"{name} {text(amount)}" for name, amount in sorted(lent.items()))]
-    if unclaimed:
-        sources.append(f"beyond all mins {text(unclaimed)}")
-    got = "all" if runtime == claim.request else text(runtime)
-    return f"{sentence} + {shared}: {got} (from {', '.join(sources)})"
+    sources = [f"{text(amount)} of {name}" for name, amount in sorted(lent.items())]
+    sources += [f"{text(unclaimed)} beyond all mins"] if unclaimed else []
+    got = "all of it" if runtime == claim.request else text(runtime)
+    return (
+        f"asks for {text(claim.request)} and gets {got}: its {base} and {text(runtime - claim.base)} more. "
+        f"What is left ({', '.join(sources)}) is divided by weight: it gets {shares}"
+    )
