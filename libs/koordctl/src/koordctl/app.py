@@ -21,7 +21,7 @@ EXPLAIN = (
     Entry(
         "node",
         "",
-        "Show a node: usage, hardware with who holds what, overcommit, best-effort suppression, the NodeSLO in force.",
+        "Show a node: status, usage, hardware with who holds what, overcommit, best-effort suppression, NodeSLO.",
         "koordctl.node.explain",
         "node",
     ),

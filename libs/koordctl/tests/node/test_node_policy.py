@@ -57,7 +57,7 @@ def test_what_is_published_shows_normalization_and_third_parties() -> None:
     text = "\n".join(overcommit_lines(policy))
     assert "batch cpu 4.8 = 4 * normalization 1.20" in text
     assert "kubernetes.io/batch-cpu 3.8 = 4.8 - 1 held by third parties" in text
-    assert "zone node-0: batch cpu 2.4, memory 1.0Gi" in text
+    assert "zone 0: batch cpu 2.4, memory 1.0Gi" in text
 
 
 def test_a_node_that_shows_more_than_was_computed_says_why() -> None:

@@ -7,12 +7,16 @@ from koordcore.events.nodestate import AgentStarted, BeCpuSuppressed, NodeProble
 from koordcore.events.objects import NodeSpecAdded
 from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.protocol import keys
+from koordcore.protocol.drains import DRAIN_NODE, NODE_PLANNING
+from koordcore.protocol.objects import NodeCondition
 from koordctl.node.lines import formula_line, node_lines
 from koordctl.node.story import NodeSample, NodeStory, node_story, sample_of
 from koordctl.pod.lines import basis_line, explanation_lines
+from msgspec.structs import replace
 from support.explained_events import EXPLANATION, stored
 from support.scheduler.scheduling import node
 
+ALLOCATABLE = "cpu 4, memory 8.0Gi, pods 110"
 SUPPRESSED = "BE may use {0} cores = 16 x 65% - pods 9.151; quota unlimited -> {0} cores (target)"
 SUPPRESSED_ONCE = "BE may use {0}000m = 16000m x 65% - pods 9151m; quota -1 -> {0}00000 us (target)"
 """as agents said it before they spoke in cores"""
@@ -79,7 +83,7 @@ def test_explanation_says_who_excluded_how_many_and_what_the_scores_are_made_of(
 def test_node_story_says_what_the_node_keeps_from_pods(reservation: str, line: str) -> None:
     annotations = {keys.NODE_RESERVATION: reservation}
     added = NodeSpecAdded(object=node("n", cpu="16", memory="64Gi", annotations=annotations))
-    lines = [each.text for each in node_lines(node_story("n", stored(1, "nodespec.n", added), [], [], None))]
+    lines = [each.text for each in node_lines(node_story("n", stored(1, "nodespec.n", added), [], [], None))][1:]
     assert lines[1] == "  allocatable cpu 16, memory 64.0Gi, pods 110"
     assert [each for each in lines if "reserved on the node" in each] == [line] * bool(line)
 
@@ -119,3 +123,41 @@ def test_problems_of_the_node_are_those_since_its_agent_started() -> None:
         assert told.problems == problems
         lines = [line.text.strip() for line in node_lines(told) if line.text.strip().startswith("problem")]
         assert lines == [f"problem: {problem}" for problem in problems]
+
+
+def test_a_node_says_why_no_pod_comes() -> None:
+    conditions = [
+        NodeCondition(type="Ready", status="False", reason="KubeletNotReady"),
+        NodeCondition(type="MemoryPressure", status="True", reason="KubeletHasInsufficientMemory"),
+        NodeCondition(type="DiskPressure", status="False", reason="KubeletHasNoDiskPressure"),
+    ]
+    taints = (
+        {"key": DRAIN_NODE, "value": "evacuate", "effect": "NoSchedule"},
+        {"key": "gpu", "value": "", "effect": "NoExecute"},
+    )
+    closed = node("n", taints=taints, unschedulable=True)
+    closed = replace(closed, status=replace(closed.status, conditions=conditions))
+    told = node_story("n", stored(1, "nodespec.n", NodeSpecAdded(object=closed)), [], [], None)
+    assert [line.text for line in node_lines(told)][1:7] == [
+        "  status NotReady",
+        "  condition Ready (KubeletNotReady)",
+        "  condition MemoryPressure (KubeletHasInsufficientMemory)",
+        "  closed for new pods by drain evacuate",
+        "  cordoned: closed for new pods until `koord uncordon n`",
+        f"  taints {DRAIN_NODE}=evacuate:NoSchedule, gpu:NoExecute",
+    ]
+    well = node_story("n", stored(1, "nodespec.n", NodeSpecAdded(object=node("n"))), [], [], None)
+    assert [line.text for line in node_lines(well)][1:3] == ["  status Ready", f"  allocatable {ALLOCATABLE}"]
+
+
+def test_a_drain_that_only_labels_its_node_is_named() -> None:
+    labelled = node("n", labels={NODE_PLANNING: "evacuate"})
+    told = node_story("n", stored(1, "nodespec.n", NodeSpecAdded(object=labelled)), [], [], None)
+    assert (told.drain, told.taints, told.ready) == ("evacuate", [], "True")
+
+
+def test_the_values_of_the_node_slo_are_shown_on_request() -> None:
+    told = replace(story(), slo={"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressThresholdPercent": 65}})
+    short = [line.text for line in node_lines(told)]
+    assert short[-1] == "  NodeSLO in force: 2 values, --all shows them"
+    assert "    resourceUsedThresholdWithBE.enable = true" in [line.text for line in node_lines(told, every=True)]

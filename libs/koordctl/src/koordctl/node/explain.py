@@ -19,10 +19,11 @@ from koordctl.render.output import Format, Output, fail, show_story
 
 def node(
     name: Annotated[str, typer.Argument(help="The node's name.")],
+    every: Annotated[bool, typer.Option("--all", help="Also all values of the NodeSLO in force.")] = False,
     as_of: AsOf = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show a node: usage, hardware with who holds what, overcommit, best-effort suppression, the NodeSLO in force.
+    """Show a node: status, usage, hardware with who holds what, overcommit, best-effort suppression, NodeSLO.
 
     Examples:
 
@@ -36,7 +37,7 @@ def node(
     story = wait_for(_node_story(name, past))
     if not story.allocatable and not story.host:
         fail(f"there is no node {name} and there never was one")
-    show_story(msgspec.to_builtins(story), node_lines(story, past.label if past else ""), output)
+    show_story(msgspec.to_builtins(story), node_lines(story, past.label if past else "", every=every), output)
     if output is Format.TABLE:
         warn_of_clock()
 

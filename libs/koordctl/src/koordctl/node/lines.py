@@ -75,7 +75,8 @@ def overcommit_lines(policy: NodePolicyState) -> Iterator[str]:
     for resource, terms in sorted(policy.mid_terms.items()):
         yield mid_line(resource, terms)
     for name, zone in sorted(policy.zones.items()):
-        yield f"zone {name}: batch cpu {cores(zone.batch_cpu_milli)}, memory {gibibytes(zone.batch_memory_bytes)}"
+        number = name.removeprefix("node-")  # as the zones of the hardware are named
+        yield f"zone {number}: batch cpu {cores(zone.batch_cpu_milli)}, memory {gibibytes(zone.batch_memory_bytes)}"
 
 
 def _published(policy: NodePolicyState) -> Iterator[str]:
@@ -133,11 +134,17 @@ def shown(resource: str) -> Show:
     return cores if resource == "cpu" else gibibytes
 
 
-def node_lines(story: NodeStory, as_of: str = "") -> Iterator[Line]:
-    """`as_of` names a past moment for the headline; it is empty for the present."""
+def node_lines(story: NodeStory, as_of: str = "", *, every: bool = False) -> Iterator[Line]:
+    """The output of `koord explain node`.
+
+    Args:
+        as_of: Names a past moment for the headline; empty for the present.
+        every: Whether the values of the NodeSLO are shown.
+    """
     if not story.allocatable:
         yield Line(f"Node {story.name} was deleted; this is its last known state", "bold red")
     yield Line(f"Node {story.name}{as_of}: {story.host or 'no agent yet'}", "bold")
+    yield from _status_lines(story)
     yield Line(f"  allocatable {amounts_text(story.allocatable)}")
     if story.kept_back:
         yield Line(f"  reserved on the node {amounts_text(story.kept_back)}: pods do not get it")
@@ -169,10 +176,27 @@ def node_lines(story: NodeStory, as_of: str = "") -> Iterator[Line]:
         yield Line("  protection", "bold")
     yield from (Line(f"    interference: {disturbed}", "yellow") for disturbed in story.contended)
     yield from (Line(f"    {time_text(told.at)}  {told.what:<12} {told.sentence}") for told in story.protection)
-    yield Line("  NodeSLO in force", "bold")
-    yield from (Line(f"    {leaf}") for leaf in _leaves(story.slo or {}))
-    if not story.slo:
-        yield Line("    defaults (none rendered)")
+    leaves = list(_leaves(story.slo or {}))
+    if every or not leaves:
+        yield Line("  NodeSLO in force", "bold")
+        yield from (Line(f"    {leaf}") for leaf in leaves or ["defaults (none rendered)"])
+    else:
+        yield Line(f"  NodeSLO in force: {len(leaves)} values, --all shows them")
+
+
+def _status_lines(story: NodeStory) -> Iterator[Line]:
+    """Whether new pods may come, in the words of `koord get nodes`, and why not."""
+    if not story.allocatable:
+        return
+    status = {"True": "Ready", "Unknown": "Unknown"}.get(story.ready, "NotReady")
+    yield Line(f"  status {status}", "" if status == "Ready" else "red")
+    yield from (Line(f"  condition {condition}", "red") for condition in story.problem_conditions)
+    if story.drain:
+        yield Line(f"  closed for new pods by drain {story.drain}", "yellow")
+    if story.cordoned:
+        yield Line(f"  cordoned: closed for new pods until `koord uncordon {story.name}`", "yellow")
+    if story.taints:
+        yield Line(f"  taints {', '.join(story.taints)}", "yellow")
 
 
 def _usage_lines(story: NodeStory) -> Iterator[Line]:

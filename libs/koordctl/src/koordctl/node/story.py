@@ -14,6 +14,7 @@ from koordcore.events.nodepolicy import OvercommitTerms
 from koordcore.events.objects import NodeSpecAdded, NodeSpecChanged
 from koordcore.events.observation import NodeUsageReported, Usage
 from koordcore.protocol.annotations.node import node_reservation, trim_allocatable
+from koordcore.protocol.drains import DRAIN_NODE, NODE_PLANNING
 from koordcore.protocol.objects import Node
 from koordcore.state.aggregates import NodePolicyState
 from koordcore.state.cluster import evolve
@@ -24,6 +25,7 @@ from koordcore.values.resources import amount_of, parse_amounts, parse_resources
 from koordctl.render.units import duration_text
 
 LAST_CHANGES: Final = 5
+_READY: Final = "Ready"
 LAST_PROTECTION: Final = 8
 
 
@@ -65,6 +67,12 @@ class NodeStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     allocatable: dict[str, int] = {}
     # Part of `allocatable` that the node's reservation keeps from pods; empty without one.
     kept_back: dict[str, int] = {}
+    ready: str = "True"  # Status of its condition Ready: "True", "False" or "Unknown"; "True" without the condition
+    # Its other conditions that are wrong, and Ready if it is, with their reasons: "MemoryPressure (Evicting)".
+    problem_conditions: list[str] = []
+    cordoned: bool = False  # Whether it is closed for new pods by `spec.unschedulable`
+    drain: str = ""  # Name of the drain that closed it; empty if none did
+    taints: list[str] = []  # Its taints as kubectl shows them: "key=value:effect"
     host: str = ""  # Host of its agent, or empty if it has none
     agent_starts: int = 0  # Number of starts of its agent
     batch_cpu_milli: int | None = None  # Published batch CPU, or None if there is none
@@ -141,11 +149,14 @@ def node_story(
                 pass
     allocatable: dict[str, int] = {}
     kept_back: dict[str, int] = {}
+    of_object: dict[str, Any] = {}
     if isinstance(registered, NodeSpecAdded | NodeSpecChanged):
         allocatable = parse_amounts(registered.object.status.allocatable)
         kept_back = _kept_back(registered.object)
+        of_object = _openness(registered.object)
     return NodeStory(
         name=name,
+        **of_object,
         allocatable=allocatable,
         kept_back=kept_back,
         host=host,
@@ -165,6 +176,21 @@ def node_story(
         running=len(running),
         sample=sample,
     )
+
+
+def _openness(node: Node) -> dict[str, Any]:
+    """The fields of a `NodeStory` that say whether new pods may come."""
+    ready = next((each for each in node.status.conditions if each.type == _READY), None)
+    wrong = [each for each in node.status.conditions if (each.status != "True") == (each.type == _READY)]
+    taints = node.spec.taints
+    return {
+        "ready": "True" if ready is None else ready.status,
+        "problem_conditions": [f"{each.type}{f' ({each.reason})' if each.reason else ''}" for each in wrong],
+        "cordoned": node.spec.unschedulable,
+        "drain": next((each.value for each in taints if each.key == DRAIN_NODE), "")
+        or node.metadata.labels.get(NODE_PLANNING, ""),
+        "taints": [f"{each.key}{f'={each.value}' if each.value else ''}:{each.effect}" for each in taints],
+    }
 
 
 def _kept_back(node: Node) -> dict[str, int]:
