@@ -79,7 +79,7 @@ def test_a_resize_holds_and_a_deferred_one_changes_nothing_on_the_node(cluster: 
         # The kubelet gives nothing. The scheduler keeps the room that the pod waits for from others.
         wait_held(someone, "1.5")
         cluster.plane.apply(workload("waits", "LS", SMALL))
-        until_blocking(lambda: "Insufficient cpu" in someone.koord("explain", "pod", "waits"), "no room", every=0.5)
+        until_blocking(lambda: "lacks cpu" in someone.koord("explain", "pod", "waits"), "no room", every=0.5)
         wait_cycles(cluster)
     assert seen["quota"] == {"15000"}
     assert pod(cluster, "resized")["status"]["containerStatuses"][0]["containerID"] == started

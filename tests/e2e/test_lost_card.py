@@ -117,7 +117,7 @@ def test_lost_card_is_a_fact_takes_no_pod_and_is_shown_until_it_is_back(koord: K
     for name in ("first", "second"):
         koord.run("apply", "-f", "-", stdin=POD.format(name=name))
     until_blocking(lambda: placed_on(koord, "first") == node, "the healthy card is taken")
-    until_blocking(lambda: "0/2 nodes are available" in koord.run("explain", "pod", "second"), "the second pod waits")
+    until_blocking(lambda: "0 of 2 nodes fit" in koord.run("explain", "pod", "second"), "the second pod waits")
     assert placed_on(koord, "second") == ""
     assert [line.split()[6] for line in koord.run("get", "devices").splitlines()[1:]] == ["healthy", "unhealthy"]
 

@@ -176,7 +176,10 @@ def test_pod_that_fits_nowhere_names_its_nodes(koord: Koord) -> None:
     koord.apply(pod("huge", "64"))
     until_blocking(lambda: "unschedulable" in koord.steps("huge"), "the verdict")
     text = koord.run("explain", "pod", "huge")
-    assert "1 x NodeResourcesFit: Insufficient cpu (removing pods does not help): node-1" in text
+    assert "The only node lacks cpu (needs 64, the largest has " in text
+    assert "larger nodes or smaller requests would help" in text
+    every = koord.run("explain", "pod", "huge", "--all", "--nodes")
+    assert "1 x NodeResourcesFit: Insufficient cpu (removing pods does not help): node-1" in every
 
 
 def test_objects_that_placement_reads_are_kept_and_shown(koord: Koord) -> None:

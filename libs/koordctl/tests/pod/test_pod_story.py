@@ -287,6 +287,17 @@ def test_nodes_and_details_are_shown_on_request() -> None:
     assert not any("n-0" in line.text for line in pod_lines(story, every=True))
 
 
+def test_a_cause_that_is_no_node_stands_below_the_nearest_reason() -> None:
+    details = ["n.1: has no disk", "claim more of storage class local requests 50.0Gi"]
+    failure = NodeFailure(plugin="VolumeBinding", reason="node(s) no volume", count=1, nodes=["n.1"], details=details)
+    story = explained_pod(
+        "u", [submitted()], [refused(diagnosis=Diagnosis(questioned_key="d/web", failures=[failure]))]
+    )
+    lines = [line.text.strip() for line in pod_lines(story)]
+    assert details[1] in lines
+    assert details[0] not in lines
+
+
 def test_what_was_said_before_a_pod_had_a_node_does_not_say_why_it_waits_now() -> None:
     gone = stored(10, "pod.u", PodReleased(namespace="d", name="web", node="n.1", reason="node-gone"))
     assert explained_pod("u", [submitted(), placed(), gone], [refused(based_on=2)]).why == ""

@@ -13,6 +13,7 @@ from koordctl.render.console import Line, cells
 
 MOST_ROWS: Final = 10
 NODES_NAMED: Final = 5
+MOST_CAUSES: Final = 2
 _WIDEST: Final = 46
 """Largest width of the column with the reasons, unless nodes are named as well."""
 _COLUMNS: Final = ("NODES", "WHY", "NEEDS", "MOST FREE", "LARGEST", "REMOVING PODS")
@@ -41,8 +42,9 @@ def attempt_lines(diagnosis: Diagnosis, *, with_nodes: bool) -> Iterator[Line]:
     yield Line(_padded(table[0], widths), "bold")
     for row, texts in zip(shown, table[1:], strict=True):
         yield Line(_padded(texts, widths))
-        if with_nodes and row.is_last:
-            yield from (Line(f"       {line}") for line in _node_lines(row.group))
+        if row.is_last:
+            told = _node_lines(row.group) if with_nodes else _causes(row.group) if row.group is shown[0].group else ()
+            yield from (Line(f"       {line}") for line in told)
     left = rows[len(shown) :]
     if left:
         nodes = sum(row.group.nodes for row in left if row.is_last)
@@ -72,6 +74,12 @@ def _node_lines(group: Group) -> Iterator[str]:
     yield f"{group.plugin}: {group.reason}"
     yield f"nodes {names}{more}"
     yield from (f"  {detail}" for detail in failure.details)
+
+
+def _causes(group: Group) -> list[str]:
+    """Details that do not tell of single nodes, such as the claims that no volume suits."""
+    own = tuple(f"{name}: " for name in group.failure.nodes)
+    return [detail for detail in group.failure.details if not detail.startswith(own)][:MOST_CAUSES]
 
 
 def _cut(text: str) -> str:
