@@ -3,6 +3,9 @@
 Source: scheduler-core spec, 13.1
 """
 
+from functools import cache
+from typing import cast
+
 from koordcore.events.explanations import MOST_NODES_NAMED, Diagnosis, NodeFailure, PreemptionDiagnosis, Suggestion
 from koordcore.events.pod import Victim
 
@@ -66,19 +69,32 @@ def failure_of(state: SchedulerState, engine: Engine, subject: Subject, refusals
 
 def _lack(nodes: NodeColumns, engine: Engine, subject: Subject, refusals: Refusals) -> Lack:
     for _, plugin in engine.answers.asked.of(subject.pod_class).filters:
-        if plugin.name == refusals.plugin and isinstance(plugin, LackingNodeFilter):
-            return plugin.lack(subject.pod_class, nodes, refusals.rows)
+        if plugin.name == refusals.plugin and _tells_lack(type(plugin)):
+            return cast("LackingNodeFilter", plugin).lack(subject.pod_class, nodes, refusals.rows)
     return Lack()
+
+
+# A check of a protocol costs as much as the largest free amount of a resource on a thousand nodes.
+
+
+@cache
+def _tells_lack(kind: type[object]) -> bool:
+    return issubclass(kind, LackingNodeFilter)
+
+
+@cache
+def _tells_details(kind: type[object]) -> bool:
+    return issubclass(kind, DetailedNodeFilter)
 
 
 def _details(nodes: NodeColumns, engine: Engine, subject: Subject, refusals: Refusals) -> list[Detail]:
     for name, rule in engine.cross_node_filters(subject).filters:
         if name == refusals.plugin and isinstance(rule, DetailedFilter):
             return rule.details(refusals.rows, refusals.reason)
-    for plugin in engine.answers.asked.of(subject.pod_class).filters:
-        if plugin[1].name == refusals.plugin and isinstance(plugin[1], DetailedNodeFilter):
-            texts = plugin[1].details(subject.pod_class, nodes, refusals.rows, refusals.reason)
-            return [Detail(text) for text in texts]
+    for _, plugin in engine.answers.asked.of(subject.pod_class).filters:
+        if plugin.name == refusals.plugin and _tells_details(type(plugin)):
+            told = cast("DetailedNodeFilter", plugin)
+            return [Detail(text) for text in told.details(subject.pod_class, nodes, refusals.rows, refusals.reason)]
     return []
 
 

@@ -141,21 +141,20 @@ class NodeResourcesFit(resource_scores.RawScores):
         return found
 
     def lack(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> Lack:
-        names = dict(zip((column for column, _ in pod.demand.pairs), pod.demand.names, strict=True))
-        checks = self._compared(pod, nodes)
-        columns = np.array([column for _, column, _ in checks], np.intp)
-        free = nodes.free[columns[:, None], rows]
-        restored = self._restored.restored(pod)
-        if restored:
-            _add(free, restored, row_list(columns), rows)
-        most, largest = row_list(free.max(axis=1)), row_list(nodes.allocatable[columns[:, None], rows].max(axis=1))
-        return Lack(
-            [
-                Shortage(names[column], amount, max(0, has), total)
-                for (_, column, amount), has, total in zip(checks, most, largest, strict=True)
-                if has < amount
-            ]
-        )
+        restored, first = self._restored.restored(pod) or {}, rows.item(0)
+        among = restored.keys() & set(row_list(rows)) if restored else ()
+        found: list[Shortage] = []
+        for resource, (column, amount) in zip(pod.demand.names, pod.demand.pairs, strict=True):
+            # The nodes were refused with one code, so the first one lacks what all of them lack.
+            free = nodes.free.item(column, first) + restored.get(first, {}).get(column, 0)
+            if amount <= free or self.ignores(resource):
+                continue
+            most = int(nodes.free[column].take(rows).max())
+            for row in among:
+                most = max(most, nodes.free.item(column, row) + restored[row].get(column, 0))
+            largest = int(nodes.allocatable[column].take(rows).max())
+            found.append(Shortage(resource, amount, max(0, most), largest))
+        return Lack(found)
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """Return scores within 0..100 by the configured strategy. None if no configured resource counts for the pod.
