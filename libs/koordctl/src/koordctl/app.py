@@ -84,7 +84,7 @@ COMMANDS = (
         "koordctl.objects.command",
         "delete",
     ),
-    Entry("get", ASK, "Show objects now, or as they were at any position or time.", "koordctl.objects.command", "get"),
+    Entry("get", ASK, "Show objects now, or as they were at any position or time.", "koordctl.objects.get", "get"),
     Entry(
         "fit",
         ASK,
@@ -250,7 +250,7 @@ app = typer.Typer(
     help=(
         "QoS-aware colocation as an event-sourced system: run it, query it, replay it.\n\n"
         "A position is the number of an event in the log (`koord events` shows it). `--as-of`, `--to`, `--from` and "
-        "`--since` accept a position or a time.\n\n"
+        "`--since` accept a position, a time (UTC if it names no zone), or a duration before now such as 5m.\n\n"
         "Commands use the stack that runs in `./var` or `KOORD_VAR`. For a remote stack, set `KOORD_MANAGER`, "
         "`KOORD_PROJECTOR`, `KOORD_SCHEDULER`, `KOORD_DESCHEDULER` (http://host:port; several, separated by commas: "
         "the leader is used) and `KOORD_NATS` (nats:// or tls://host:port, with the files `KOORD_NATS_SEED` and "

@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from koordctl import sketches
+from koordctl.kind_words import understood
 from koordctl.plain_values import read_plainly
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
@@ -99,6 +100,11 @@ def lazy_group(entries: tuple[Entry, ...], *, is_root: bool = False) -> type[Typ
             super().__init__(**settings)
             self.commands = _Commands(entries, is_root=is_root)
 
+        def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+            if is_root:
+                args = _root_words(args)
+            return super().resolve_command(ctx, understood(args, self.commands))
+
         def list_commands(self, ctx: Any) -> list[str]:
             return list(self.commands)
 
@@ -118,6 +124,44 @@ def lazy_group(entries: tuple[Entry, ...], *, is_root: bool = False) -> type[Typ
             ]
 
     return LazyGroup
+
+
+_ALIASES: Final = {"describe": ["explain"], "version": ["--version"], "help": ["--help"]}
+"""Word of kubectl -> words of ours."""
+_HINTS: Final = {
+    "logs": "logs of containers are those of `kubectl logs`; `koord explain pod NAME` shows the life of a pod",
+    "exec": "commands in containers are those of `kubectl exec`",
+    "edit": "to change an object: `koord get KIND NAME -o yaml`, then `koord apply -f FILE`",
+    "create": "to create objects: `koord apply -f FILE`",
+    "replace": "to change objects: `koord apply -f FILE`",
+    "patch": "to change objects: `koord apply -f FILE`",
+}
+"""Word of kubectl -> what to do here."""
+
+
+def _explained() -> "tuple[Entry, ...]":
+    from koordctl.app import EXPLAIN
+
+    return EXPLAIN
+
+
+def _root_words(words: list[str]) -> list[str]:
+    """The words with a command of ours in the place of one of kubectl. A hint ends the command."""
+    first = words[0] if words else ""
+    if first == "describe" and len(words) > 1 and not words[1].startswith("-"):
+        kinds = {entry.name for entry in _explained()}
+        if understood([words[1]], kinds)[0] not in kinds:
+            return ["get", *words[1:], "-o", "yaml"]
+    if first in _ALIASES and first != "describe":
+        from koordctl.app import app
+
+        app([*words[1:], *_ALIASES[first]], prog_name="koord", standalone_mode=False)
+        raise typer.Exit
+    if first in _HINTS:
+        from koordctl.render.output import fail
+
+        fail(f"there is no command {first!r}: {_HINTS[first]}", status=2)
+    return [*_ALIASES.get(first, [first]), *words[1:]] if words else words
 
 
 def _panel(entry: Entry) -> str:

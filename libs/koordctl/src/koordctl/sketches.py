@@ -13,6 +13,8 @@ from typing import Any, Final, Literal, TypedDict
 
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
+from koordctl.kind_words import KindGroup
+
 COMPLETE: Final = "_KOORD_COMPLETE"
 """Variable that a shell sets when it asks for a completion."""
 _HELP: Final = ("-h", "--help")
@@ -25,6 +27,7 @@ class ParameterSketch(TypedDict):
     is_flag: bool
     is_list: bool  # Whether it takes several values, or is given several times
     choices: list[str]  # Its values; empty: any
+    completes: str  # Function of `koordctl.completing` that offers values; "": none
 
 
 class CommandSketch(TypedDict):
@@ -77,6 +80,10 @@ class _Option(TyperOption):
     def get_help_record(self, ctx: Any) -> Any:
         return tuple(self._found["shown"]) or None
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        offered = _offered(self._found, ctx, incomplete)
+        return super().shell_complete(ctx, incomplete) if offered is None else offered
+
 
 class _Argument(TyperArgument):
     def __init__(self, found: ParameterSketch) -> None:
@@ -90,6 +97,24 @@ class _Argument(TyperArgument):
 
     def get_help_record(self, ctx: Any) -> Any:
         return tuple(self._found["shown"]) or None
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        offered = _offered(self._found, ctx, incomplete)
+        return super().shell_complete(ctx, incomplete) if offered is None else offered
+
+
+def _offered(found: ParameterSketch, ctx: Any, incomplete: str) -> list[Any] | None:
+    """The values that the parameter's function offers; None if it has none."""
+    if not found["completes"]:
+        return None
+    from typer._click.shell_completion import CompletionItem
+
+    from koordctl import completing
+
+    function = getattr(completing, found["completes"])
+    given = (ctx.params.get(found["names"][0]) if found["names"] else None) or ()
+    offered = function([*given], incomplete) if function is completing.kinds_and_names else function(incomplete)
+    return [CompletionItem(each) for each in offered]
 
 
 def _parameters(found: CommandSketch) -> list[Any]:
@@ -116,7 +141,7 @@ class _Command(TyperCommand):
         return self._real().main(self._words, prog_name=ctx.command_path, standalone_mode=False)
 
 
-class _Group(TyperGroup):
+class _Group(KindGroup):
     def __init__(self, name: str, found: CommandSketch, real: Callable[[], Any]) -> None:
         def below(child: str) -> Callable[[], Any]:
             return lambda: real().commands[child]

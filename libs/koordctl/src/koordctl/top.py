@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 import typer
 
 from koordctl.access.clients import projector
+from koordctl.kind_words import KindGroup
 from koordctl.render.output import fail, show_table, write_line
 from koordctl.render.units import cores, gibibytes
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from koordctl.objects.devices import GpuSort
 
-app = typer.Typer(help="Current use of nodes and pods, and given shares of GPUs.", no_args_is_help=True)
+app = typer.Typer(cls=KindGroup, help="Current use of nodes and pods, and given shares of GPUs.", no_args_is_help=True)
 
 REFRESH_SECONDS: Final = 2.0
 NODE_COLUMNS: Final = (

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 from koordcore.service.clock import ScaledClock, SystemClock
-from koordctl.access.times import clock_sentence, run_clock
+from koordctl.access.clock import run_clock
+from koordctl.access.times import clock_sentence
 
 
 @pytest.fixture(autouse=True)

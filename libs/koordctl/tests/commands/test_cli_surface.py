@@ -220,7 +220,10 @@ def test_a_drain_in_the_demo_names_a_stack_that_can_drain(
     [
         (["get", "flowers"], "unknown kind 'flowers'"),
         (["get", "podz"], "did you mean pod?"),
-        (["get", "pods", "-o", "foo"], "'--output' / '-o': 'foo' is not one of 'table', "),
+        (
+            ["get", "pods", "-o", "foo"],
+            "--output must be one of table, wide, yaml, json, name or jsonpath=TEMPLATE, got 'foo'",
+        ),
         (["delete", "pod"], "KIND NAME"),
         (["events", "--kind", "flower"], "unknown kind flower"),
         (["nonsense"], "nonsense"),
@@ -231,6 +234,19 @@ def test_a_drain_in_the_demo_names_a_stack_that_can_drain(
         (["scheduler", "check-config", "/no/such/file"], "/no/such/file"),
         (["replay", "--rerun-scheduler", "--config", "/no/such/file"], "/no/such/file"),
         (["get", "pods", "--as-of", "yesterday"], "--as-of must be a position"),
+        (["get", "pods", "--to"], "No such option: --to"),
+        (["get", "pods", "-l", "a=b=c"], "--selector: must be a label selector"),
+        (["get", "pods", "-l", "a", "web"], "a name cannot be given with a selector"),
+        (["get", "pods", "--field-selector", "spec.x=1"], "--field-selector: must be a field of Pod: metadata.name, "),
+        (["get", "pod/a", "b"], "must be KIND/NAME, as the others, got 'b'"),
+        (["get", "events"], "did you mean `koord events`?"),
+        (["get", "pods", "-A", "web"], "an object cannot be named in all namespaces"),
+        (["get", "pods", "-w", "--as-of", "5m"], "--watch shows what changes from now on"),
+        (["get", "pods", "-o", "jsonpath={.a"], "--output: must be a JSONPath template (unclosed action)"),
+        (["apply", "examples/pod.yaml"], "did you mean `koord apply -f examples/pod.yaml`?"),
+        (["apply"], "did you mean `koord apply -f FILE`?"),
+        (["logs", "web"], "`kubectl logs`"),
+        (["cordon", "pod/web"], "must be the name of a Node, got 'pod/web'"),
     ],
 )
 def test_wrong_usage_is_status_2(

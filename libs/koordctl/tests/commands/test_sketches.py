@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 from koordctl.app import app
+from koordctl.completing import kind_words
+from koordctl.objects.kinds import kind_named
 from koordctl.sketches import CommandSketch, read_sketches, sketched
-from koordctl.sketching import all_sketches
+from koordctl.sketching import all_kind_words, all_sketches
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -38,6 +40,11 @@ def help_of(command: Any, words: tuple[str, ...]) -> str:
 def test_sketches_are_those_of_the_commands() -> None:
     assert read_sketches() == all_sketches(), "run `make schemas`"
     assert files("koordctl").joinpath("sketches.json").read_bytes().endswith(b"}\n")
+
+
+def test_the_words_for_kinds_are_those_of_the_definitions() -> None:
+    assert kind_words() == all_kind_words(), "run `make schemas`"
+    assert {word: kind_named(word) for word in kind_words()} == kind_words()
 
 
 @pytest.mark.parametrize("words", [*paths(read_sketches())], ids=" ".join)

@@ -81,6 +81,7 @@ def test_help_and_version_load_no_command(words: list[str], tmp_path: Path) -> N
     assert {name for name in loaded if name.count(".") == 1 and name.startswith("koordctl.")} == {
         "koordctl.__main__",
         "koordctl.app",
+        "koordctl.kind_words",
         "koordctl.lazy_tree",
         "koordctl.plain_values",
         "koordctl.sketches",
@@ -101,6 +102,14 @@ def test_completion_loads_no_command(typed: str, shell: str, tmp_path: Path) -> 
     loaded = loaded_by([], tmp_path, **variables) - {"rich"}  # it is named as missing
     assert loaded & ALL == set()
     assert not {name for name in loaded if re.fullmatch(r"koordctl\.(access|objects|descheduling|log|render).*", name)}
+
+
+@pytest.mark.parametrize("typed", ["koord get p", "koord get pods ", "koord explain pod ", "koord cordon "])
+def test_completion_of_kinds_and_names_loads_little(typed: str, tmp_path: Path) -> None:
+    variables = {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split(" ")) - 1)}
+    loaded = loaded_by([], tmp_path, _KOORD_COMPLETE="complete_bash", **variables) - {"rich"}
+    assert loaded & ALL == set()
+    assert "koordctl.completing" in loaded
 
 
 @pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.name)

@@ -1,11 +1,12 @@
 """One way to write amounts, durations and times."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from koordctl.render.units import (
+    age_text,
     amount_text,
     amounts_text,
     cfs_quota_text,
@@ -82,3 +83,23 @@ def test_times_are_to_the_millisecond() -> None:
     assert time_text("2026-01-01T00:00:09.123456Z") == "2026-01-01 00:00:09.123"
     assert time_text("2026-01-01T00:00:30Z") == "2026-01-01 00:00:30"
     assert time_text("") == "-"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0, "0s"), (-1, "0s"), (1, "1s"), (70, "70s"), (119, "119s"), (120, "2m"), (190, "3m10s"), (599, "9m59s"),
+        (600, "10m"), (47 * 60, "47m"), (3 * 3600 - 1, "179m"), (3 * 3600, "3h"), (4 * 3600 + 1800, "4h30m"),
+        (8 * 3600, "8h"), (47 * 3600, "47h"), (48 * 3600, "2d"), (50 * 3600, "2d2h"), (192 * 3600, "8d"),
+        (365 * 86400, "365d"), (730 * 86400, "2y"), (768 * 86400, "2y38d"), (8 * 365 * 86400, "8y"),
+        (10 * 365 * 86400 + 86400, "10y"),
+    ],
+)  # fmt: skip
+def test_an_age_is_that_of_kubectl(seconds: int, shown: str) -> None:
+    """The cases are of TestHumanDuration of apimachinery, and its bounds."""
+    now = datetime(2026, 11, 29, tzinfo=UTC)
+    assert age_text((now - timedelta(seconds=seconds)).isoformat(), now) == shown
+
+
+def test_an_age_without_a_begin_or_an_end_is_unknown() -> None:
+    assert age_text("", datetime.now(UTC)) is age_text("2026-11-29T00:00:00Z", None) is None

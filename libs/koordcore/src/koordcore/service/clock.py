@@ -4,9 +4,10 @@
 
 All services of a run get the same setting (`--clock 60@<origin_real>@<origin>`), so they agree on the time as well as
 their hosts do. No other module reads the time of the operating system. The port is `koordcore.ports.clock`.
+
+asyncio is imported by the functions that wait: a command that reads the clock must not wait for the import.
 """
 
-import asyncio
 import math
 import time
 from dataclasses import dataclass
@@ -42,7 +43,9 @@ class SystemClock:
         return seconds
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        from asyncio import sleep
+
+        await sleep(seconds)
 
     async def wait_until(self, unix_seconds: float) -> None:
         """Wait until the time of the host is reached, also if it is corrected meanwhile."""
@@ -96,7 +99,9 @@ class ScaledClock:
 
     async def sleep(self, seconds: float) -> None:
         """Wait for scaled seconds: at speed 60, one real second for a minute."""
-        await asyncio.sleep(seconds / self.speed)
+        from asyncio import sleep
+
+        await sleep(seconds / self.speed)
 
     async def wait_until(self, unix_seconds: float) -> None:
         """Wait until the scaled time is reached, also if the time of the host is corrected meanwhile."""
@@ -107,8 +112,10 @@ class ScaledClock:
 
 
 async def _wait_until(clock: Clock, unix_seconds: float) -> None:
+    from asyncio import sleep
+
     while (left := unix_seconds - clock.unix()) > 0:  # noqa: ASYNC110  time has no event to wait for
-        await asyncio.sleep(min(clock.real_seconds(left), _LONGEST_WAIT_REAL_SECONDS))
+        await sleep(min(clock.real_seconds(left), _LONGEST_WAIT_REAL_SECONDS))
 
 
 def host_unix_nanos() -> int:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from koordctl.access.clients import NOT_FOUND, projector, refusal
-from koordctl.access.times import parse_moment
+from koordctl.access.clock import given_moment
 from koordctl.render.output import fail
 from koordctl.render.units import time_text
 
@@ -43,18 +43,14 @@ FACTS_OF_STATUS: Final = {
 
 State = dict[str, Any]
 AsOf = Annotated[
-    str | None, typer.Option("--as-of", help="Position of the log, or RFC 3339 time: the explanation at that moment.")
+    str | None,
+    typer.Option("--as-of", help="Position, RFC 3339 time, or duration before now (5m): as of then."),
 ]
 
 
 def moment_text(text: str) -> str:
-    """The value of `--as-of` as the projector expects it. A time without a zone is UTC. End the command if invalid."""
-    if text.isascii() and text.isdigit():
-        return text
-    try:
-        return parse_moment(text).isoformat()
-    except ValueError:
-        fail(f"--as-of must be a position of the log or an RFC 3339 time, got {text!r}", status=2)
+    """The value of `--as-of` as the projector expects it: a position, or a time. End the command if it is invalid."""
+    return text if text.isascii() and text.isdigit() else given_moment("--as-of", text).isoformat()
 
 
 def ask_as_of(path: str, at: str, **params: object) -> Any:
@@ -114,35 +110,41 @@ def past_of(path: str, at: str, missing: str) -> Past:
     return Past(int(answer["moment"]["position"]), str(answer["moment"]["occurred_at"]), answer)
 
 
-def objects_as_of(kind: str, at: str) -> list[State]:
+class Objects(NamedTuple):
+    items: list[State]
+    at: str  # RFC 3339 time of their moment: the one that was asked for, or of the newest fact up to the position
+    position: str  # Of their moment
+
+
+def objects_as_of(kind: str, at: str) -> Objects:
     """All objects of a kind, by namespace and name. If the projector does not accept the moment, end the command.
 
-    Args:
-        at: Position of the log, or RFC 3339 time.
+    `at`: the value of `--as-of`.
     """
-    states, at = _aggregates(SOURCES.get(kind, CUSTOM), moment_text(at))
+    asked = moment_text(at)
+    states, at, time = _aggregates(SOURCES.get(kind, CUSTOM), asked)
     items: list[State] = []
     if kind == "Pod":
-        placed, _ = _aggregates("pod", at)
-        agents, _ = _aggregates("nodestate", at)
+        placed, agents = _aggregates("pod", at).states, _aggregates("nodestate", at).states
         running = {uid for agent in agents.values() for uid in agent.get("running", ())}
         items = [_pod(state["object"], placed.get(uid, {}), is_running=uid in running) for uid, state in states.items()]
     elif kind == "Node":
-        policies, _ = _aggregates("nodepolicy", at)
+        policies = _aggregates("nodepolicy", at).states
         items = [
             _node(state["object"], policies.get(token, {})) for token, state in states.items() if state.get("object")
         ]
     elif kind in ("Deployment", "Job"):
         items = [_workload(state["object"]) for state in states.values() if state["object"].get("kind") == kind]
-        mirrored, _ = _aggregates(CUSTOM, at)  # those of an API server
+        mirrored = _aggregates(CUSTOM, at).states  # those of an API server
         found = [dict(state["object"]) for state in mirrored.values() if state.get("object")]
         items += [item for item in found if item.get("kind") == kind]
     else:
         items = [dict(state["object"]) for state in states.values() if state.get("object")]
     if kind not in SOURCES:
         items = _with_status(kind, [item for item in items if item.get("kind") == kind], at)
-    shown = [{"apiVersion": API_VERSIONS.get(kind, "v1"), "kind": kind, **item} for item in items]
-    return sorted(shown, key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"].get("name", "")))
+    shown: list[State] = [{"apiVersion": API_VERSIONS.get(kind, "v1"), "kind": kind, **item} for item in items]
+    shown.sort(key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"].get("name", "")))
+    return Objects(shown, time if asked.isdigit() else asked, at)
 
 
 def _with_status(kind: str, items: list[State], at: str) -> list[State]:
@@ -156,15 +158,21 @@ def _with_status(kind: str, items: list[State], at: str) -> list[State]:
     from koordcore.state import ClusterState
     from koordcore.values import codec
 
-    known = {each: _aggregates(each, at)[0] for each in facts}
+    known = {each: _aggregates(each, at).states for each in facts}
     states = {each: {id_: {"seq": 0, **state} for id_, state in found.items()} for each, found in known.items()}
     folded = ClusterState.restore(codec.encode({"position": int(at), "aggregates": states}))
     plural = next(resource.plural for resource in accepted_kinds() if resource.kind == kind)
     return [with_published_status(folded, plural, item) for item in items]
 
 
-def _aggregates(kind: str, at: str) -> tuple[dict[str, State], str]:
-    """Return id -> state of every aggregate of a kind at a past moment, and the position of that moment."""
+class _Aggregates(NamedTuple):
+    states: dict[str, State]  # Id -> state
+    position: str  # Of the moment
+    time: str  # Of the newest fact at that moment, RFC 3339
+
+
+def _aggregates(kind: str, at: str) -> _Aggregates:
+    """Return every aggregate of a kind at a past moment."""
     found: dict[str, State] = {}
     after: str | None = None
     while True:
@@ -174,14 +182,15 @@ def _aggregates(kind: str, at: str) -> tuple[dict[str, State], str]:
         found.update({entry["id"]: entry["state"] for entry in page["objects"] if entry["state"] is not None})
         after = page["after"]
         if after is None:
-            return found, at
+            return _Aggregates(found, at, str(page["moment"]["occurred_at"]))
 
 
 def _pod(found: State, placed: State, *, is_running: bool) -> State:
     pod = {**found, "spec": dict(found.get("spec", {})), "status": dict(found.get("status", {}))}
     if placed.get("node"):
         pod["spec"]["nodeName"] = placed["node"]
-        pod["status"]["phase"] = "Running" if is_running else "Pending"
+        if pod["status"].get("phase") not in ("Succeeded", "Failed"):
+            pod["status"]["phase"] = "Running" if is_running else "Pending"
     return pod
 
 

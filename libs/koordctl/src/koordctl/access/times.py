@@ -4,15 +4,11 @@ A time means when the server stored a fact (`koordcore.bus.folds.replay.position
 of the run, which runs faster than the host's clock if the stack was started with `--speed`.
 """
 
-import os
-from datetime import UTC, datetime
-
 from koordcore.ports.clock import Clock
-from koordcore.service.clock import ScaledClock, SystemClock, host_moment, parse_clock
-from koordcore.values.invalid import InvalidInput
+from koordcore.service.clock import ScaledClock, host_moment
 from koordcore.values.timestamps import unix_nanos
 
-from koordctl.access.clients import live_directory
+from koordctl.access.clock import given_moment, parse_moment, run_clock
 from koordctl.access.log import OpenLog
 from koordctl.render.output import errors, fail
 
@@ -27,16 +23,6 @@ def given_position(option: str, text: str, last: int) -> int | None:
     if int(text) > last:
         fail(f"{option} {text}: the log ends at {last}")
     return int(text)
-
-
-def parse_moment(text: str) -> datetime:
-    """Convert an RFC 3339 text to a time; a text without an offset is UTC.
-
-    Raises:
-        ValueError: The text is not an RFC 3339 time.
-    """
-    moment = datetime.fromisoformat(text)
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 async def first_at(log: OpenLog, text: str, *, from_first: bool = False) -> int:
@@ -78,19 +64,6 @@ async def _stored_at(log: OpenLog, seq: int, below: int) -> int | None:
     return stored.stored_at_ns if stored is not None and stored.seq < below else None
 
 
-def run_clock() -> Clock:
-    """Return the clock that the events of the current log follow.
-
-    If KOORD_NATS names a remote log, or no stack has stored a clock, this is the clock of the host.
-    """
-    if os.environ.get("KOORD_NATS"):
-        return SystemClock()
-    try:
-        return parse_clock((live_directory() / "clock").read_text().strip())
-    except (OSError, InvalidInput):
-        return SystemClock()
-
-
 def clock_sentence(clock: Clock) -> str:
     """A warning for the user if shown times are those of a simulated clock; else ""."""
     if not isinstance(clock, ScaledClock):
@@ -106,9 +79,9 @@ def warn_of_clock() -> None:
 
 
 async def resolve_position(log: OpenLog, text: str | None, option: str) -> int:
-    """Return the position that the value of an option names: a position, a time, or None for the newest event.
+    """Return the position that an option names: a position, a time, a duration before now; None: the newest event.
 
-    If it is neither, end the command with exit status 2. If the log does not have the position yet, end it with 1.
+    If it is none of them, end the command with exit status 2. If the log does not have the position yet, end it with 1.
     """
     from koordcore.bus.folds.replay import position_at_time
 
@@ -118,10 +91,7 @@ async def resolve_position(log: OpenLog, text: str | None, option: str) -> int:
     position = given_position(option, text, head.last_seq)
     if position is not None:
         return position
-    try:
-        moment = parse_moment(text)
-    except ValueError:
-        fail(f"{option} must be a position or an RFC 3339 time, got {text!r}", status=2)
+    moment = given_moment(option, text)
     archived, nanos = log.bus.archived_snapshots, unix_nanos(host_moment(run_clock(), moment))
     after = None if archived is None else await archived.position_before(nanos)
     return await position_at_time(log.bus.events, nanos, after=after)

@@ -27,9 +27,9 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import rfc3339
 
 from koordctl.access.clients import ask, find_service, uid_of_pod
+from koordctl.access.clock import parse_moment
 from koordctl.access.folding import everything_kept
 from koordctl.access.log import open_log, wait_for
-from koordctl.access.times import parse_moment
 from koordctl.render.output import Format, Output, fail, show_document, show_table
 from koordctl.render.units import time_text
 

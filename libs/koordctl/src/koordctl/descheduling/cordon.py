@@ -14,6 +14,7 @@ from koordcore.values.timestamps import rfc3339
 from koordctl.access.clients import manager
 from koordctl.access.log import wait_for
 from koordctl.access.requests import change_objects
+from koordctl.objects.kinds import name_of_kind
 from koordctl.render.output import errors, field, say_error, write_line
 
 ENDED_PHASES: Final = ("Complete", "Aborted")
@@ -53,7 +54,7 @@ def cordon(node: Nodes) -> None:
 
       koord cordon node-1 node-2
     """
-    _change(node, unschedulable=True)
+    _change(_names(node), unschedulable=True)
 
 
 def uncordon(node: Nodes) -> None:
@@ -65,7 +66,11 @@ def uncordon(node: Nodes) -> None:
 
       koord uncordon node-1
     """
-    _change(node, unschedulable=False)
+    _change(_names(node), unschedulable=False)
+
+
+def _names(words: list[str]) -> list[str]:
+    return [name_of_kind(word, "Node") for word in words]
 
 
 def _change(names: list[str], *, unschedulable: bool) -> None:

@@ -18,9 +18,9 @@ from koordcore.service.process_user import user_at_host
 from koordcore.values.invalid import InvalidInput
 
 from koordctl.access.clients import manager
+from koordctl.access.clock import run_clock
 from koordctl.access.log import LogTrouble, open_log, wait_for
 from koordctl.access.requests import ask_capacity_on
-from koordctl.access.times import run_clock
 from koordctl.descheduling.configuration import descheduler_configuration
 from koordctl.descheduling.live_cluster import live_builder
 from koordctl.render.output import Format, console, fail, show_document, show_table, working, write_line

@@ -20,6 +20,7 @@ from koordctl.access.log import open_log, wait_for
 from koordctl.access.requests import ask_capacity_on, change_objects
 from koordctl.descheduling.cordon import ENDED_PHASES, drains, is_over
 from koordctl.descheduling.live_cluster import live_cluster
+from koordctl.objects.kinds import name_of_kind
 from koordctl.render.output import console, errors, fail, field, show_table, working, write_line
 
 Status: TypeAlias = dict[str, Any]
@@ -70,6 +71,7 @@ def drain(
 
       koord drain node-1 --abort
     """
+    node = name_of_kind(node, "Node")
     if is_dry_run:
         _show_landings(node)
         return

@@ -7,9 +7,9 @@ from koord_descheduler.domain.view.cluster import ClusterView
 from koordcore.events.observation import usage_report
 from koordcore.events.registry import UnreadableEvent
 
+from koordctl.access.clock import run_clock
 from koordctl.access.folding import archived_cluster, fold_to
 from koordctl.access.log import OpenLog
-from koordctl.access.times import run_clock
 
 
 async def live_builder(log: OpenLog) -> ViewBuilder:

@@ -21,8 +21,8 @@ from koordcore.service.clock import host_moment
 from koordcore.values.timestamps import rfc3339
 
 from koordctl.access.clients import running_stack, var_directory
+from koordctl.access.clock import parse_moment, run_clock
 from koordctl.access.log import DEFAULT_CLUSTER, LogTrouble, cluster_name, operator_settings, wait_for
-from koordctl.access.times import parse_moment, run_clock
 from koordctl.render.output import console, errors, fail, show_table
 
 if TYPE_CHECKING:

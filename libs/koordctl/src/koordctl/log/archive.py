@@ -11,8 +11,9 @@ from koordcore.values.duration import parse_seconds
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import rfc3339
 
+from koordctl.access.clock import run_clock
 from koordctl.access.log import OpenLog, open_log, wait_for
-from koordctl.access.times import first_at, run_clock
+from koordctl.access.times import first_at
 from koordctl.render.output import console, fail, show_table
 
 if TYPE_CHECKING:

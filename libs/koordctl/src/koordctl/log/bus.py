@@ -36,8 +36,8 @@ from koordctl.access.clients import (
     nothing_runs,
     running_stack,
 )
+from koordctl.access.clock import run_clock
 from koordctl.access.log import cluster_name, mirror_info, open_log, operator_settings, wait_for
-from koordctl.access.times import run_clock
 from koordctl.log import archive, mirror
 from koordctl.log.mirror import LogSize
 from koordctl.render.output import Format, console, fail, show_document, show_table

@@ -11,8 +11,9 @@ from koordcore.values.duration import parse_seconds
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import rfc3339
 
+from koordctl.access.clock import run_clock
 from koordctl.access.log import OpenLog, open_log, wait_for
-from koordctl.access.times import first_at, given_position, run_clock
+from koordctl.access.times import first_at, given_position
 from koordctl.render.output import console, errors, fail, write_json_line
 
 SHOWN = 20

@@ -10,6 +10,7 @@ import typer
 
 from koordctl.access.clients import meant_elsewhere, uid_of_pod
 from koordctl.access.log import wait_for
+from koordctl.kind_words import KindGroup
 from koordctl.pod.explain import life_of_pod
 from koordctl.pod.story import PodStory
 from koordctl.render.output import Format, Output, console, fail, show_document, show_table
@@ -86,7 +87,7 @@ def _bar(step: TraceStep, whole: float) -> str:
     return f"{'·' * begin}{'█' * (end - begin)}{'·' * (_WIDTH - end)}"
 
 
-app = typer.Typer(help="Show the life of a pod as one trace over all services.", no_args_is_help=True)
+app = typer.Typer(cls=KindGroup, help="Show the life of a pod as one trace over all services.", no_args_is_help=True)
 
 
 @app.callback()

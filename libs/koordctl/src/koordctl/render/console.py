@@ -21,6 +21,20 @@ _WEIGHTS: Final = {"bold": "1", "dim": "2"}
 _WORD: Final = re.compile(r"\s*\S+\s*")
 _BETWEEN: Final = "  "
 """Between two columns of a table on a terminal."""
+_STATUS_COLUMNS: Final = ("status", "phase", "state", "result")
+_SPLIT: Final = re.compile(r"[,:]")
+_STATUSES: Final = {
+    "red": (
+        " NotReady Unknown Error Failed Evicted OOMKilled CrashLoopBackOff ImagePullBackOff ErrImagePull NodeLost"
+        " Aborted Deleted Lost exited failed unhealthy missing halted error broken "
+    ),
+    "yellow": (
+        " Pending SchedulingDisabled ClosedByDrain NoReport Terminating Placed SchedulingGated ContainerCreating"
+        " PodInitializing Init Waiting PreScheduling Scheduling WaitForConfirm starting stopped warning "
+    ),
+    "green": " Running Ready Completed Succeeded Complete Available Bound Scheduled Finished ready healthy ok fine ",
+}
+"""Colour -> words of a status, the worst first."""
 
 
 class Line(NamedTuple):
@@ -97,8 +111,11 @@ class Console:
             self.file.write(f"{rest if number else first}{self._styled(line)}\n")
         self.file.flush()
 
-    def print_table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Print a table for a terminal: it is as wide as the terminal at most, and long cells are wrapped."""
+    def print_table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, headers: bool = True) -> None:
+        """Print a table for a terminal: it is as wide as the terminal at most, and long cells are wrapped.
+
+        Cells of statuses are coloured (`style_of`).
+        """
         lines = [[visible(cell) for cell in row] for row in ([column.upper() for column in columns], *rows)]
         widest = [max(map(cells, column)) for column in zip(*lines, strict=True)]
         widths = fitting(widest, self.width - len(_BETWEEN) * (len(columns) - 1))
@@ -107,12 +124,14 @@ class Console:
                 ["".join(part.text for part in line) for line in _wrapped([Line(cell)], width)]
                 for cell, width in zip(row, widths, strict=True)
             ]
+            if not number and not headers:
+                continue
             high = max(map(len, folded))
+            styles = [style_of(column, cell) if number else "bold" for column, cell in zip(columns, row, strict=True)]
             for each in range(high):
                 # The headers end at the bottom, what is below them begins at the top.
                 texts = [_nth(cell, each if number else each - high + len(cell)) for cell in folded]
-                padded = (f"{text}{' ' * (width - cells(text))}" for text, width in zip(texts, widths, strict=True))
-                self.file.write(self._styled([Line(_BETWEEN.join(padded).rstrip(), "" if number else "bold")]) + "\n")
+                self.file.write(self._styled(_columns(texts, widths, styles)) + "\n")
         self.file.flush()
 
     def _styled(self, parts: Iterable[Line]) -> str:
@@ -124,6 +143,30 @@ class Console:
             codes = ";".join(known[word] for word in style.split() if word in known)
             shown.append(f"\x1b[{codes}m{text}\x1b[0m" if codes and text else text)
         return "".join(shown)
+
+
+def _columns(texts: Sequence[str], widths: Sequence[int], styles: Sequence[str]) -> list[Line]:
+    """One line of a table. Nothing follows its last cell that is not empty; equal styles are one part."""
+    last = max((number for number, text in enumerate(texts) if text), default=-1)
+    parts: list[Line] = []
+    for number, (text, width, style) in enumerate(zip(texts, widths, styles, strict=True)):
+        if number > last:
+            break
+        between = _BETWEEN if number else ""
+        padded = f"{text}{' ' * (width - cells(text))}" if number < last else text
+        if parts and parts[-1].style == style:
+            parts[-1] = Line(parts[-1].text + between + padded, style)
+        else:
+            parts += [Line(between), Line(padded, style)] if between else [Line(padded, style)]
+    return parts
+
+
+def style_of(column: str, cell: str) -> str:
+    """The colour of a cell: green if all is well, yellow if something waits, red if something failed."""
+    if column.lower() not in _STATUS_COLUMNS:
+        return ""
+    words = [f" {word} " for word in _SPLIT.split(cell) if word]
+    return next((style for style, known in _STATUSES.items() if any(word in known for word in words)), "")
 
 
 def cells(text: str) -> int:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, NoReturn, cast
 import typer
 from koordcore.values.visible import visible, visible_json, visible_line
 
-from koordctl.render.console import Console, Line
+from koordctl.render.console import Console, Line, style_of
 
 console = Console()
 errors = Console(stderr=True)
@@ -44,23 +44,43 @@ def show_start(position: int) -> None:
         console.print(f"started {start_text(position)}")
 
 
-def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "nothing found") -> None:
+def show_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    empty: str = "nothing found",
+    headers: bool = True,
+) -> None:
     """Print a table in the style of kubectl: upper-case headers, no lines. If piped, print it plain and unwrapped.
 
     Args:
         rows: Cells of each row, one per column. None is printed as `-`, a float with one decimal place.
         empty: Sentence for stderr if there are no rows. Then no headers are printed.
+        headers: Whether the first line names the columns.
     """
     lines = [[_text(cell) for cell in row] for row in rows]
     if not lines:
         errors.print(empty)
         return
     if not console.is_terminal:
-        widths = [max(len(column), *(len(line[index]) for line in lines)) for index, column in enumerate(columns)]
-        for line in ([column.upper() for column in columns], *lines):
+        shown = [[column.upper() for column in columns], *lines] if headers else lines
+        widths = [max(len(line[index]) for line in shown) for index in range(len(columns))]
+        for line in shown:
             write_line("   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
         return
-    console.print_table(columns, lines)
+    console.print_table(columns, lines, headers=headers)
+
+
+def show_rows(columns: Sequence[str], rows: Iterable[Sequence[object]], least: Sequence[int]) -> None:
+    """Print further rows below a table, each column at least so wide."""
+    for row in rows:
+        cells = [_text(cell).ljust(width) for cell, width in zip(row, least, strict=True)]
+        between = "  " if console.is_terminal else "   "
+        parts = [
+            Line((between if number else "") + cell, style_of(column, cell.strip()))
+            for number, (column, cell) in enumerate(zip(columns, cells, strict=True))
+        ]
+        console.print(*parts, soft_wrap=True)
 
 
 def _text(cell: object) -> str:
@@ -74,6 +94,15 @@ def _text(cell: object) -> str:
 def write_line(text: str) -> None:
     """Print a line on stdout as it is, without wrapping."""
     sys.stdout.write(visible(text) + "\n")
+
+
+def write_text(text: str) -> None:
+    """Print a text on stdout as it is, without a line break at its end."""
+    sys.stdout.write(visible(text))
+
+
+def flush() -> None:
+    sys.stdout.flush()
 
 
 def print_lines(lines: Iterable[Line]) -> None:

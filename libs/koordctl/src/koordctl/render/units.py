@@ -12,6 +12,7 @@ from typing import Final
 from koordcore.protocol.resource_names import NOTHING, amount_text, cfs_quota_text, cores, gibibytes
 
 __all__ = [
+    "age_text",
     "amount_text",
     "amounts_text",
     "by_count",
@@ -47,6 +48,38 @@ def duration_text(seconds: float) -> str:
     if _rounded(seconds) < 3600:
         return _parts(_rounded(seconds), "min", "s")
     return _parts(_rounded(seconds / 60), "h", "min")
+
+
+def age_text(begin: str, now: datetime | None) -> str | None:
+    """The time since `begin` (RFC 3339) as kubectl shows it: `8s`, `5m10s`, `3h5m`, `2d`. None if one is unknown.
+
+    Source:
+        apimachinery, util/duration: HumanDuration
+    """
+    try:
+        passed = int((now - datetime.fromisoformat(begin)).total_seconds()) if now is not None else None
+    except ValueError:
+        return None
+    if passed is None:
+        return None
+    minutes, seconds = divmod(max(passed, 0), 60)
+    hours, days = minutes // 60, minutes // 60 // 24
+    if minutes < 2:
+        return f"{max(passed, 0)}s"
+    if minutes < 10:
+        return f"{minutes}m" + (f"{seconds}s" if seconds else "")
+    if hours < 3:
+        return f"{minutes}m"
+    if hours < 8:
+        return f"{hours}h" + (f"{minutes % 60}m" if minutes % 60 else "")
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return f"{days}d" + (f"{hours % 24}h" if hours % 24 else "")
+    if days < 2 * 365:
+        return f"{days}d"
+    years, rest = divmod(days, 365)
+    return f"{years}y" + (f"{rest}d" if rest and years < 8 else "")
 
 
 def seconds_between(begin: str, end: str) -> float:

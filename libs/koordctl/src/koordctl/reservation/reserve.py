@@ -13,7 +13,8 @@ from koordcore.values.invalid import InvalidInput
 from koordctl.access.clients import manager
 from koordctl.access.log import wait_for
 from koordctl.access.requests import ask_capacity
-from koordctl.objects.command import Namespace, kind_named, submit_list
+from koordctl.objects.command import Namespace, submit_list
+from koordctl.objects.kinds import kind_named
 from koordctl.render.output import console, fail, show_table
 
 API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"

@@ -50,6 +50,7 @@ from koord_manager.shell.documents.state_hash import hash_of
 from koord_manager.shell.intake import FieldError, Intake, Result
 
 _API_VERSIONS = {kind: version for version, kind in KINDS}
+_ENDED = ("Succeeded", "Failed")
 _OWNERS = {"Deployment": "deployments", "Job": "jobs"}
 """Kinds of workloads, with their plurals. Those of an API server are mirrored as custom resources."""
 
@@ -207,7 +208,9 @@ class ManagerApi:
             placed = self._view.state.get(AggregateRef("pod", id_))
             if isinstance(placed, PodState) and placed.node:
                 shown["spec"]["nodeName"] = placed.node
-                shown.setdefault("status", {})["phase"] = "Running" if self._runs(id_, placed.node) else "Pending"
+                if found.status.phase not in _ENDED:
+                    phase = "Running" if self._runs(id_, placed.node) else "Pending"
+                    shown.setdefault("status", {})["phase"] = phase
         elif isinstance(found, Node):
             policy = self._view.state.get(AggregateRef("nodepolicy", id_))
             if isinstance(policy, NodePolicyState):
