@@ -218,7 +218,7 @@ def test_wrong_document_is_refused_with_field_rule_and_value(koord: Koord) -> No
 def test_apply_warns_on_standard_error_and_a_dry_run_says_that_it_was_one(koord: Koord) -> None:
     misspelt = POD.replace("web", "dry").replace("spec:", "spec:\n  nodeSelecter: {a: b}")
     warning = (
-        "Warning: pod/dry in default: spec.nodeSelecter: unknown field, it is ignored; did you mean nodeSelector?\n"
+        "warning: pod/dry in default: spec.nodeSelecter: unknown field, it is ignored; did you mean nodeSelector?\n"
     )
 
     assert koord.said("apply", "--dry-run", "-f", "-", stdin=misspelt) == (

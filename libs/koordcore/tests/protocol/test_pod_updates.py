@@ -47,7 +47,7 @@ TERMS = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.no
         (GATED, {"nodeSelector": {"zone": "x"}}, []),
         ({**GATED, "nodeSelector": {"zone": "x"}}, {**GATED, "nodeSelector": {"zone": "y"}}, ["nodeSelector"]),
         ({**GATED, "nodeSelector": {"zone": "x"}}, GATED, ["nodeSelector"]),
-        ({}, {"nodeSelector": {"zone": "x"}}, ["nodeSelector"]),
+        ({}, {"nodeSelector": {"zone": "x"}}, ["nodeSelector.zone"]),
         (GATED, {**GATED, **required(TERM)}, []),
         ({**GATED, **required(TERM)}, {**GATED, **required(STRICTER)}, []),
         ({**GATED, **required(TERM)}, {**GATED, **required(TERM, **PREFERRED)}, []),
@@ -56,14 +56,18 @@ TERMS = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.no
         ({**GATED, **required(TERM)}, {**GATED, **required(TERM, OTHER)}, [TERMS]),
         ({**GATED, **required(TERM)}, GATED, [TERMS]),
         ({**GATED, **required(TERM, EMPTY)}, {**GATED, **required(TERM, TERM)}, [f"{TERMS}[1]"]),
-        (required(TERM), required(STRICTER), ["affinity"]),
+        (required(TERM), required(STRICTER), [TERMS]),
         (GATED, {**GATED, "affinity": ANTI}, ["affinity"]),
         ({**GATED, "affinity": ANTI}, {**GATED, "affinity": {**ANTI, **required(TERM)["affinity"]}}, []),
         ({**GATED, "affinity": {}}, GATED, []),
         (GATED, {"nodeName": "n1"}, ["nodeName"]),
         (GATED, {**GATED, "containers": [{"name": "main", "image": "other"}]}, []),
-        (GATED, {**GATED, "containers": [{"name": "other", "image": "nginx"}]}, ["containers"]),
-        (GATED, {**GATED, "containers": []}, ["containers"]),
+        (
+            GATED,
+            {**GATED, "containers": [{"name": "other", "image": "nginx"}]},
+            ["containers[main]", "containers[other]"],
+        ),
+        (GATED, {**GATED, "containers": []}, ["containers[main]"]),
     ],
 )
 def test_a_gated_pod_may_lose_gates_and_become_stricter(old: Json, new: Json, fields: list[str]) -> None:
@@ -84,3 +88,17 @@ def test_only_a_negative_grace_period_can_change() -> None:
     assert refused({field: -5}, {field: 1}) == []
     assert refused({field: -5}, {field: 2}) == [field]
     assert refused({field: 30}, {field: 1}) == [field]
+
+
+def test_each_changed_value_is_named_by_its_path_with_both_values() -> None:
+    def containers(**requests: str) -> PodSpec:
+        main = {"name": "main", "image": "a", "resources": {"requests": requests}}
+        return object_from_json({"containers": [{"name": "side"}, main]}, PodSpec)
+
+    with pytest.raises(InvalidManifest) as refusal:
+        check_update(containers(cpu="3", **{"nvidia.com/gpu": "1"}), containers(cpu="2"))
+    requests = "spec.containers[main].resources.requests"
+    assert [violation.sentence() for violation in refusal.value.violations] == [
+        f"{requests}.cpu: must be unchanged ('2'); delete the pod to change it, got '3'",
+        f"{requests}[nvidia.com/gpu]: must be unchanged (absent); delete the pod to change it, got '1'",
+    ]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import typer
 from koordcore.embedded.errors import EmbeddedError
+from typer._click.exceptions import NoArgsIsHelpError
 from typer.exceptions import Abort, Exit, TyperException
 
 from koordctl import sketches
@@ -49,13 +50,7 @@ def run(app: typer.Typer) -> int:
     except Exit as end:
         return end.exit_code
     except TyperException as error:
-        error.message = error.message.replace("Value error, ", "")  # the library's word for any value
-        show = getattr(error, "show", None)
-        if show is None:
-            say(str(error))
-        else:
-            show()
-        return USAGE
+        return _wrong_usage(error)
     except (Abort, KeyboardInterrupt):
         return INTERRUPTED
     except SystemExit as end:
@@ -77,6 +72,20 @@ def run(app: typer.Typer) -> int:
             return say(str(error).partition("\n")[0])
         return say(f"{type(error).__name__}: {error}; this is a defect of koord; details are in {_keep(error)}")
     return status if isinstance(status, int) else 0
+
+
+def _wrong_usage(error: TyperException) -> int:
+    """Say what is wrong in one sentence, and where the usage stands. A group without a command shows its help."""
+    context = getattr(error, "ctx", None)
+    if isinstance(error, NoArgsIsHelpError):
+        from koordctl.render.output import write_line  # only now: help needs no output
+
+        write_line(error.message)
+        return 0
+    shown = error.format_message().replace("Value error, ", "")  # the library's word for any value
+    sentence = " ".join(shown.split()).removesuffix(".")
+    say(sentence if context is None else f"{sentence} (usage: `{context.command_path} -h`)")
+    return USAGE
 
 
 def say(sentence: str) -> int:

@@ -21,7 +21,7 @@ from koordctl.access.requests import ask_capacity_on, change_objects
 from koordctl.descheduling.cordon import ENDED_PHASES, drains, is_over
 from koordctl.descheduling.live_cluster import live_cluster
 from koordctl.objects.kinds import name_of_kind
-from koordctl.render.output import console, errors, fail, field, show_table, working, write_line
+from koordctl.render.output import console, errors, fail, field, going_on, show_table, working, write_line
 
 Status: TypeAlias = dict[str, Any]
 """Field `status` of a DrainNode."""
@@ -135,12 +135,13 @@ def _wait(name: str, seconds: float, holds: Callable[[Status], bool]) -> Status:
     """Return the status of a drain once a condition holds, or when the time is over."""
     end = time.monotonic() + seconds
     status: Status = {}
-    while time.monotonic() < end:
-        stored = _stored(name)
-        status = (stored or {}).get("status") or {}
-        if holds(status):
-            return status
-        time.sleep(_PAUSE)
+    with going_on(f"drainnode/{name} goes on; to end it: koord drain {name.removeprefix('drain-')} --abort"):
+        while time.monotonic() < end:
+            stored = _stored(name)
+            status = (stored or {}).get("status") or {}
+            if holds(status):
+                return status
+            time.sleep(_PAUSE)
     if not status:
         fail(f"drainnode/{name} has not begun within {seconds:g} s: does the descheduler run?")
     return status

@@ -11,7 +11,7 @@ from koordctl.access.clients import manager, refusal
 from koordctl.access.files import UNREADABLE, manifest_texts
 from koordctl.objects.columns import is_cluster_scoped
 from koordctl.objects.kinds import Target, targets_of
-from koordctl.render.output import errors, fail, is_refused, show_remarks, write_line
+from koordctl.render.output import errors, fail, is_refused, say_error, show_remarks, write_line
 
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of a namespaced kind.")]
 
@@ -108,13 +108,13 @@ def _submit(path: str, names: list[str], *, dry_run: bool = False) -> None:
             answer: dict[str, Any]
             answer = response.json() if "json" in response.content_type else {"error": response.text}
             if "results" not in answer:
-                errors.print(f"{label}: {answer.get('error', response.status_code)}")
+                say_error(f"{label}: {answer.get('error', response.status_code)}")
                 failed = True
                 readable = readable and response.status_code != _NO_MANIFEST
                 continue
             found += len(answer["results"])
             if not answer["results"]:
-                errors.print(f"{label}: no objects in it")
+                say_error(f"{label}: no objects in it")
             failed = not _report(answer["results"], dry_run=dry_run) or failed
     if not readable or (not failed and not found):
         raise typer.Exit(UNREADABLE)

@@ -21,18 +21,14 @@ _WEIGHTS: Final = {"bold": "1", "dim": "2"}
 _WORD: Final = re.compile(r"\s*\S+\s*")
 _BETWEEN: Final = "  "
 """Between two columns of a table on a terminal."""
-_STATUS_COLUMNS: Final = ("status", "phase", "state", "result")
+_STATUS_COLUMNS: Final = ("status", "phase", "state", "readiness", "verdict")
 _SPLIT: Final = re.compile(r"[,:]")
 _STATUSES: Final = {
-    "red": (
-        " NotReady Unknown Error Failed Evicted OOMKilled CrashLoopBackOff ImagePullBackOff ErrImagePull NodeLost"
-        " Aborted Deleted Lost exited failed unhealthy missing halted error broken "
-    ),
-    "yellow": (
-        " Pending SchedulingDisabled ClosedByDrain NoReport Terminating Placed SchedulingGated ContainerCreating"
-        " PodInitializing Init Waiting PreScheduling Scheduling WaitForConfirm starting stopped warning "
-    ),
-    "green": " Running Ready Completed Succeeded Complete Available Bound Scheduled Finished ready healthy ok fine ",
+    "red": "NotReady|Unknown|Error|Failed|Evicted|OOMKilled|CrashLoopBackOff|ImagePullBackOff|ErrImagePull|NodeLost|"
+    "Aborted|Deleted|Lost|given-up|backing-off|not ready|no answer|unhealthy|missing|broken",
+    "yellow": "Pending|SchedulingDisabled|ClosedByDrain|NoReport|Terminating|Placed|SchedulingGated|ContainerCreating|"
+    "PodInitializing|Init|Waiting|PreScheduling|Scheduling|WaitForConfirm|starting|waiting|stopped|warning",
+    "green": "Running|Ready|Completed|Succeeded|Complete|Available|Bound|Scheduled|Finished|ready|healthy|ok",
 }
 """Colour -> words of a status, the worst first."""
 
@@ -165,8 +161,8 @@ def style_of(column: str, cell: str) -> str:
     """The colour of a cell: green if all is well, yellow if something waits, red if something failed."""
     if column.lower() not in _STATUS_COLUMNS:
         return ""
-    words = [f" {word} " for word in _SPLIT.split(cell) if word]
-    return next((style for style, known in _STATUSES.items() if any(word in known for word in words)), "")
+    words = set(_SPLIT.split(cell))
+    return next((style for style, known in _STATUSES.items() if not words.isdisjoint(known.split("|"))), "")
 
 
 def cells(text: str) -> int:

@@ -186,6 +186,20 @@ def say_error(message: str) -> None:
     errors.print(f"error: {message}", style="red")
 
 
+def say_warning(message: str) -> None:
+    errors.print(f"warning: {message}", style="yellow")
+
+
+@contextmanager
+def going_on(sentence: str) -> Generator[None]:
+    """If the user interrupts what is inside, say what goes on without this command."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        errors.print(sentence)
+        raise
+
+
 def field(item: Mapping[str, Any], path: str, default: Any = None) -> Any:
     """The value at a path such as `a.b.c` in nested mappings, or `default` if a part of the path is missing."""
     value: Any = item
@@ -214,10 +228,10 @@ def show_remarks(result: Mapping[str, Any], mark: str = "") -> str:
     if result.get("namespace"):
         where += f" in {result['namespace']}"
     for warning in result.get("warnings", []):
-        errors.print(f"Warning: {where}: {warning}")
+        say_warning(f"{where}: {warning}")
     if not is_refused(result):
         return where
-    errors.print(f"{where} {result['action'].replace('-', ' ')}{mark}")
+    errors.print(f"{where} {result['action'].replace('-', ' ')}{mark}", style="red")
     from koord_manager.domain.documents.admitting import WITHIN_RULE
 
     for error in result.get("errors", []):

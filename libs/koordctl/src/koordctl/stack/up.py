@@ -17,7 +17,7 @@ from koordcore.embedded.supervisor import Supervisor
 
 from koordctl.access.clients import DEFAULT_VAR, demo_directory, running_stack, state_file, var_directory
 from koordctl.objects.priority_classes import priority_class_manifests
-from koordctl.render.output import console, errors, fail
+from koordctl.render.output import console, errors, fail, going_on
 from koordctl.render.units import duration_text
 from koordctl.stack.kubernetes.programs import BUILT_FOLDER, Programs, admin_kubeconfig, find_programs, folder_of
 from koordctl.stack.kubernetes.stack_part import KubernetesPart
@@ -123,7 +123,8 @@ def up(
     argv += ["--port-base", str(port_base)] if port_base is not None else []
     simulated_nodes(nodes)  # a wrong file is said here, not in a log
     try:
-        stack = asyncio.run(_started(tuple(argv), folder))
+        with going_on("the stack goes on starting in the background; to stop it: koord down"):
+            stack = asyncio.run(_started(tuple(argv), folder))
     except AlreadyRunningError as error:
         fail(str(error))
     console.print(f"ready after {duration_text(time.monotonic() - began)}")

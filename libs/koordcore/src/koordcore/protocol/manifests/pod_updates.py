@@ -7,13 +7,14 @@ Source: reality spec, 1.5; Kubernetes, ValidatePodUpdate; KEP-3521, KEP-3838.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 import msgspec
 
 from koordcore.protocol import objects as kube
 from koordcore.protocol.manifests.reader import InvalidManifest
 from koordcore.values import codec
-from koordcore.values.invalid import InvalidInput
+from koordcore.values.invalid import InvalidInput, joined
 
 Violations = Iterator[InvalidInput]
 
@@ -50,8 +51,44 @@ def _violations(new: kube.PodSpec, old: kube.PodSpec) -> Violations:
     for field in msgspec.structs.fields(kube.PodSpec):
         before, after = getattr(old, field.name), getattr(new, field.name)
         if before != after:
-            rule = f"unchanged ({codec.to_builtins(before)!r}); delete the pod to change it"
-            yield InvalidInput(rule, codec.to_builtins(after), f"spec.{field.encode_name}")
+            yield from _differences(codec.to_builtins(before), codec.to_builtins(after), f"spec.{field.encode_name}")
+
+
+def _differences(before: object, after: object, path: str) -> Violations:
+    """Yield each value that differs. Items of a list that have names are compared by name."""
+    for entries_of, named in ((_as_map, False), (_by_name, True)):
+        if (old := entries_of(before)) is not None and (new := entries_of(after)) is not None:
+            yield from _entries(old, new, path, named=named)
+            return
+    if before != after:
+        yield InvalidInput(f"unchanged ({_value_text(before)}); delete the pod to change it", _text_of(after), path)
+
+
+def _entries(before: dict[str, object], after: dict[str, object], path: str, *, named: bool) -> Violations:
+    for key in dict.fromkeys([*before, *after]):
+        place = f"{path}[{key}]" if named else joined(path, (key,))
+        yield from _differences(before.get(key), after.get(key), place)
+
+
+def _as_map(value: object) -> dict[str, object] | None:
+    return cast("dict[str, object]", value) if isinstance(value, dict) else None
+
+
+def _by_name(value: object) -> dict[str, object] | None:
+    """Name -> item of a list whose items all have names of their own; else None."""
+    if not isinstance(value, list):
+        return None
+    items = [cast("dict[str, object]", item) for item in cast("list[object]", value) if isinstance(item, dict)]
+    found: dict[str, object] = {str(item["name"]): item for item in items if "name" in item}
+    return found if len(found) == len(cast("list[object]", value)) else None
+
+
+def _value_text(value: object) -> str:
+    return "absent" if value is None else repr(value) if isinstance(value, str) else codec.encode(value).decode()
+
+
+def _text_of(value: object) -> object:
+    return "nothing" if value is None else value
 
 
 def _with_images(new: Sequence[kube.Container], old: Sequence[kube.Container]) -> list[kube.Container]:
