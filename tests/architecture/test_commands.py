@@ -40,6 +40,7 @@ ELSEWHERE = (
     Elsewhere("make test-kubernetes", ".ci/run", "suite test-kubernetes", "it builds its programs, for minutes"),
     Elsewhere("make test-sig-scheduling", ".ci/run", "suite test-sig-scheduling", "it builds its program, for minutes"),
     Elsewhere("make test-cluster", ".ci/run", "suite test-cluster", "it builds its programs, for minutes"),
+    Elsewhere("kubectl koord get pods", "tests/e2e/test_kubectl_habits.py", '"kubectl-koord"', "it needs kubectl"),
     Elsewhere("make audit", ".ci/run", "timeout 5m .ci/audit", "it needs the network"),
     Elsewhere("make docs", ".ci/run", "make docs >", "it installs the tools of the site"),
     Elsewhere("make compose-demo", COMPOSE, '["make", "compose-demo"]', "it needs the image"),

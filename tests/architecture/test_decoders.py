@@ -22,6 +22,7 @@ OURS: Final = {
     "koordcore/bus/setup/moving.py": "a file that the installation wrote",
     "koordctl/access/clients.py": "answers of our services",
     "koordctl/access/credentials.py": "a file that the login wrote",
+    "koordctl/completing.py": "a file of the package",
     "koordctl/installation/tokens.py": "a token of the user himself",
     "koordctl/node/machine.py": "output of our agent",
     "koordctl/sketches.py": "a file of the package",

@@ -217,3 +217,18 @@ def test_a_request_that_cannot_change_is_named_by_its_path(koord: Koord) -> None
 def test_documents_of_a_list_are_json_with_all_items(koord: Koord) -> None:
     found = json.loads(koord.run("get", "pod/web", "node/node-1", "-o", "json"))
     assert (found["kind"], [item["kind"] for item in found["items"]]) == ("List", ["Pod", "Node"])
+
+
+def test_kubectl_finds_a_plugin_and_its_completion(koord: Koord) -> None:
+    """kubectl runs the first executable in PATH with this name, and another one for completion."""
+    folder, environment = Path(sys.executable).parent, {**os.environ, "KOORD_VAR": str(koord.var)}
+
+    def said(*words: str) -> str:
+        done = subprocess.run([folder / words[0], *words[1:]], capture_output=True, text=True, env=environment)
+        assert done.returncode == 0
+        return done.stdout
+
+    assert said("kubectl-koord", "get", "pod", "web", "-o", "name") == "pod/web\n"
+    assert said("kubectl_complete-koord", "get", "pods", "we") == "web\n:4\n"
+    assert "get\n" in said("kubectl_complete-koord", "ge")
+    assert "node-1\n" in said("kubectl_complete-koord", "cordon", "")

@@ -8,6 +8,7 @@ log; 2 wrong usage, or a file that is missing, empty, or not valid YAML or JSON;
 import contextlib
 import logging
 import os
+import shlex
 import sys
 import tempfile
 import traceback
@@ -23,6 +24,8 @@ from koordctl import sketches
 PROGRAM = "koord"
 USAGE = 2
 INTERRUPTED = 130
+_NO_FILES = 4
+"""The word of kubectl (cobra) for completions that are not names of files."""
 
 
 def main() -> None:
@@ -35,6 +38,22 @@ def main() -> None:
     # The libraries' warnings are for services; a command says what went wrong in its own sentence.
     logging.getLogger("koordcore").addHandler(logging.NullHandler())
     sys.exit(run(app))
+
+
+def complete() -> None:
+    """Offer completions to kubectl: the arguments are the words after `kubectl koord`, the last one is incomplete."""
+    words = sys.argv[1:] or [""]
+    os.environ |= {
+        sketches.COMPLETE: "complete_bash",
+        "COMP_WORDS": shlex.join([PROGRAM, *words[:-1]]) + f" {words[-1]}",
+        "COMP_CWORD": str(len(words)),
+    }
+    sys.argv = [PROGRAM]
+    with contextlib.suppress(SystemExit):
+        main()
+    from koordctl.render.output import write_line
+
+    write_line(f":{_NO_FILES}")
 
 
 def run(app: typer.Typer) -> int:

@@ -1,9 +1,11 @@
 """The list of all commands of `koord`. Each is imported when it is called (see `lazy_tree`)."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
+from koordctl.kubectl_words import our_words, show_version
 from koordctl.lazy_tree import CONTEXT, Entry, lazy_group
 
 RUN, ASK, LOG = "Run the embedded stack", "Objects and explanations", "The log"
@@ -223,6 +225,7 @@ COMMANDS = (
         "Check a descheduler's configuration, or convert a policy into one.",
         "koordctl.descheduling.configuration",
     ),
+    Entry("man", RUN, "Write the man pages of all commands.", "koordctl.manual", "man"),
     Entry("events", LOG, "Show facts of the log, and follow it.", "koordctl.log.events", "events"),
     Entry(
         "replay",
@@ -246,7 +249,7 @@ explain = typer.Typer(cls=lazy_group(EXPLAIN), help=EXPLAIN_HELP, no_args_is_hel
 
 app = typer.Typer(
     name="koord",
-    cls=lazy_group(COMMANDS, is_root=True),
+    cls=lazy_group(COMMANDS, translated=partial(our_words, explained={entry.name for entry in EXPLAIN})),
     help=(
         "QoS-aware colocation as an event-sourced system: run it, query it, replay it.\n\n"
         "A position is the number of an event in the log (`koord events` shows it). `--as-of`, `--to`, `--from` and "
@@ -269,10 +272,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"koord {version('koordctl')}")
-        raise typer.Exit
+        show_version()
 
 
 @app.callback()

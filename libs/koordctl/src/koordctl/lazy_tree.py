@@ -6,7 +6,7 @@
 Help is plain text: a command must not wait for the import of rich, which takes longer than most commands run.
 """
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from functools import partial
 from importlib import import_module
 from itertools import groupby
@@ -86,11 +86,17 @@ def _prepare(command: Any) -> None:
             _prepare(each)
 
 
-def lazy_group(entries: tuple[Entry, ...], *, is_root: bool = False) -> type[TyperGroup]:
+def lazy_group(
+    entries: tuple[Entry, ...], *, translated: Callable[[Any, list[str]], list[str]] | None = None
+) -> type[TyperGroup]:
     """Return the class of a command group that imports a command of `entries` only when it is called.
 
     Use it as `typer.Typer(cls=...)`.
+
+    Args:
+        translated: Of the root: the words that follow `koord`, with our words in the place of others.
     """
+    is_root = translated is not None
     panels = list(dict.fromkeys(entry.panel for entry in entries))
 
     class LazyGroup(TyperGroup):
@@ -101,8 +107,8 @@ def lazy_group(entries: tuple[Entry, ...], *, is_root: bool = False) -> type[Typ
             self.commands = _Commands(entries, is_root=is_root)
 
         def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-            if is_root:
-                args = _root_words(args)
+            if translated is not None:
+                args = translated(ctx, args)
             return super().resolve_command(ctx, understood(args, self.commands))
 
         def list_commands(self, ctx: Any) -> list[str]:
@@ -124,44 +130,6 @@ def lazy_group(entries: tuple[Entry, ...], *, is_root: bool = False) -> type[Typ
             ]
 
     return LazyGroup
-
-
-_ALIASES: Final = {"describe": ["explain"], "version": ["--version"], "help": ["--help"]}
-"""Word of kubectl -> words of ours."""
-_HINTS: Final = {
-    "logs": "logs of containers are those of `kubectl logs`; `koord explain pod NAME` shows the life of a pod",
-    "exec": "commands in containers are those of `kubectl exec`",
-    "edit": "to change an object: `koord get KIND NAME -o yaml`, then `koord apply -f FILE`",
-    "create": "to create objects: `koord apply -f FILE`",
-    "replace": "to change objects: `koord apply -f FILE`",
-    "patch": "to change objects: `koord apply -f FILE`",
-}
-"""Word of kubectl -> what to do here."""
-
-
-def _explained() -> "tuple[Entry, ...]":
-    from koordctl.app import EXPLAIN
-
-    return EXPLAIN
-
-
-def _root_words(words: list[str]) -> list[str]:
-    """The words with a command of ours in the place of one of kubectl. A hint ends the command."""
-    first = words[0] if words else ""
-    if first == "describe" and len(words) > 1 and not words[1].startswith("-"):
-        kinds = {entry.name for entry in _explained()}
-        if understood([words[1]], kinds)[0] not in kinds:
-            return ["get", *words[1:], "-o", "yaml"]
-    if first in _ALIASES and first != "describe":
-        from koordctl.app import app
-
-        app([*words[1:], *_ALIASES[first]], prog_name="koord", standalone_mode=False)
-        raise typer.Exit
-    if first in _HINTS:
-        from koordctl.render.output import fail
-
-        fail(f"there is no command {first!r}: {_HINTS[first]}", status=2)
-    return [*_ALIASES.get(first, [first]), *words[1:]] if words else words
 
 
 def _panel(entry: Entry) -> str:

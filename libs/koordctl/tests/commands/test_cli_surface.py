@@ -17,7 +17,9 @@ from koordcore.embedded.identity import identify
 from koordcore.embedded.stack import Phase, ProcessState, ProcessStatus, Stack, write_stack
 from koordctl.__main__ import run
 from koordctl.access.clients import state_file
-from koordctl.app import app
+from koordctl.app import EXPLAIN, app
+from koordctl.kind_words import understood
+from koordctl.kubectl_words import our_words
 from koordctl.stack.nodes import host_node_name, simulated_nodes
 from koordctl.stack.processes import StackOptions, choose_ports, delete_data, shared_clock, wipe
 from typer.main import get_command
@@ -108,12 +110,19 @@ def calls_in(text: str) -> Iterator[str]:
             yield re.split(r" +# | ──| \| | > | < | && | \|\| |; |\\$", found[1])[0].strip()
 
 
+def translated(words: list[str]) -> list[str]:
+    """The words of a call with our names of commands in the place of those of kubectl, and of other words for kinds."""
+    ours = our_words(None, words, {entry.name for entry in EXPLAIN}) if words not in (["help"], ["version"]) else words
+    below = {name.split()[1] for name in COMMANDS if name.split()[0] == ours[0] and " " in name}
+    return [ours[0], *understood(ours[1:], below)]
+
+
 def is_understood(call: str) -> bool:
     """Whether a command accepts the words of a call; values may be placeholders. The name of a group will do, too."""
-    words = shlex.split(call)
+    words = translated(shlex.split(call))
     name = next((name for name in COMMANDS if f"{' '.join(words)} ".startswith(f"{name} ")), None)
     if name is None:
-        return call in GROUPS or words in (["--help"], ["--version"])
+        return " ".join(words) in GROUPS or words in (["--help"], ["--version"])
     command, given = COMMANDS[name], words[len(name.split()) :]
     for said in (given, [*given, "VALUE"]):  # a text may name an option without its value
         with contextlib.suppress(WRONG_USAGE):

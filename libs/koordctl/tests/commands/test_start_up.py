@@ -82,6 +82,7 @@ def test_help_and_version_load_no_command(words: list[str], tmp_path: Path) -> N
         "koordctl.__main__",
         "koordctl.app",
         "koordctl.kind_words",
+        "koordctl.kubectl_words",
         "koordctl.lazy_tree",
         "koordctl.plain_values",
         "koordctl.sketches",

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 from koordctl.objects.asking import Answer, Question, answers
-from koordctl.objects.get import Form, name_text, show_answers, show_value, table_of
+from koordctl.objects.showing import Form, name_text, show_answers, show_value, table_of
 from koordctl.render.output import flush, show_rows, write_line
 
 SECONDS: Final = 2.0
