@@ -11,7 +11,7 @@ import pytest
 from koordcore.events.explanations import PodUnschedulable
 from koordctl.render.units import duration_text
 from playwright.sync_api import Browser, Page, Route, expect
-from support.projector.browser import DASHBOARD_MARKS, EVIL, JAEGER
+from support.projector.browser import DASHBOARD_MARKS, EVIL, JAEGER, PATIENCE_MILLIS
 from support.projector.synthetic_cluster import SyntheticCluster
 
 pytestmark = DASHBOARD_MARKS
@@ -99,6 +99,40 @@ def test_the_slider_shows_a_past_moment_and_live_comes_back(page: Page, base_url
     page.locator("#live").click()
     expect(page).not_to_have_url(re.compile("at="))
     expect(page.locator("#live")).to_have_attribute("aria-pressed", "true")
+
+
+def test_a_tile_and_the_end_of_its_line_tell_one_number(page: Page, cluster: SyntheticCluster) -> None:
+    reported = cluster.reports[len(cluster.reports) // 2].origin.occurred_at
+    page.goto(f"/#/cluster?at={reported}")
+    used = page.locator(".tile", has_text="CPU used").locator(".detail")
+    expect(used).to_contain_text("cores")
+    chart = page.locator("section", has=page.locator("h2", has_text="CPU over time"))
+    told = chart.locator(".u-series", has_text=re.compile("^used")).locator(".u-value")
+    expect(told).to_have_text(used.inner_text().split(" ")[0])
+
+
+def test_all_times_are_utc_until_the_zone_of_the_browser_is_chosen(browser: Browser, base_url: str) -> None:
+    context = browser.new_context(base_url=base_url, timezone_id="America/New_York")
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MILLIS)
+    page.goto("/#/cluster?at=2026-11-20T07:30:05Z")
+    expect(page.locator("#moment")).to_contain_text("2026-11-20 07:30:05 UTC")
+    page.locator("#zone").click()
+    expect(page.locator("#moment")).to_contain_text("2026-11-20 02:30:05 GMT-5")
+    expect(page.locator(".u-legend").first).to_contain_text("GMT-5")
+    page.reload()
+    expect(page.locator("#zone")).to_have_text("GMT-5")
+    expect(page.locator("#moment")).to_contain_text("2026-11-20 02:30:05 GMT-5")
+    context.close()
+
+
+def test_the_page_of_quotas_asks_only_for_quotas(page: Page) -> None:
+    page.goto("/#/quotas")
+    expect(page.locator("h2").first).to_have_text("0 quotas")
+    with page.expect_response("**/api/objects/customspec*") as found:
+        page.reload()
+    assert found.value.json()["objects"] == []
+    assert "prefix=elasticquotas" in found.value.url
 
 
 def test_a_reservation_shows_what_is_unused_in_its_list_on_its_node_and_in_the_totals(page: Page) -> None:

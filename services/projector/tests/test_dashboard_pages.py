@@ -31,7 +31,11 @@ def test_colocation_shows_who_disturbed_whom_and_where_best_effort_is_held_back(
     row = page.get_by_role("region", name="Who disturbed whom", exact=True).locator("tbody tr").first
     expect(row).to_contain_text(pair["suspect"]["name"])
     expect(row).to_contain_text(pair["name"])
-    assert all(each["be_pods"] > 0 for each in answer["suppressed"])
+    assert answer["suppressed_nodes"] >= 1
+    assert all(each["be_quota_us"] // 100 < each["batch_cpu_requested"] for each in answer["suppressed"])
+    expect(page.locator(".tile", has_text="Nodes held back").locator(".detail")).to_have_text(
+        f"of {answer['limited_nodes']} nodes with a quota"
+    )
     held = page.get_by_role("region", name="Nodes that hold best effort back", exact=True)
     expect(held.locator("tbody tr")).to_have_count(len(answer["suppressed"]))
     expect(held).to_contain_text("pods of higher QoS use")

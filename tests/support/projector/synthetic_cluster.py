@@ -349,7 +349,11 @@ class SyntheticCluster:
             disturbed, disturbing = suspect_of(victim, 0.0), suspect_of(suspect, 0.87)
             written += disturbance(machine.name, disturbed, disturbing, number, lasts=number == 0)
             if number == 1:
-                written += [suppression(machine.name), eviction(machine.name, disturbing)]
+                smallest = min(load.cpu for load in loads if load.qos == "BE")
+                written += [suppression(machine.name, smallest // 2), eviction(machine.name, disturbing)]
+            if number == 2:
+                requested = sum(load.cpu for load in loads if load.qos == "BE")
+                written.append(suppression(machine.name, requested))
         for kind, id_, event, actor in written:
             self._tick(0.05)
             self._write(kind, id_, event, actor, id_)

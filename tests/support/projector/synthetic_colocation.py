@@ -68,12 +68,12 @@ def disturbance(node: str, victim: Suspect, suspect: Suspect, number: int, *, la
     return written
 
 
-def suppression(node: str) -> Written:
-    """The agent of a node holds its best-effort pods back."""
+def suppression(node: str, budget: int) -> Written:
+    """The agent of a node limits its best-effort pods to a budget in milli-cores."""
     suppressed = BeCpuSuppressed(
         old_quota_us=-1,
-        new_quota_us=350_000,
-        terms={"capacity": 16_000, "threshold_percent": 65, "pod_non_be_used": 6_500, "budget": 3_500},
+        new_quota_us=budget * 100,
+        terms={"capacity": 16_000, "threshold_percent": 65, "pod_non_be_used": 6_500, "budget": budget},
         reason="pods of higher QoS use 6.5 of 16 cores",
     )
     return "nodestate", name_token(node), suppressed, f"agent/{node}"

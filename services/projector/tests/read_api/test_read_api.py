@@ -149,6 +149,32 @@ def test_objects_can_be_read_as_of_any_moment(client: httpx.Client) -> None:
     assert ids == sorted(event.ref.id for event in CLUSTER.facts[:300] if event.ref.kind == "nodespec")
 
 
+def test_objects_are_those_with_a_prefix(client: httpx.Client) -> None:
+    topologies = sorted(event.ref.id for event in CLUSTER.facts if event.ref.id.startswith("noderesourcetopologies="))
+    assert len(topologies) > 6
+    for at in ("", len(CLUSTER.facts)):
+        found: list[str] = []
+        after = ""
+        while after is not None:
+            page = get(client, "/api/objects/customspec", at=at, prefix="noderesourcetopologies=", after=after, limit=6)
+            found += [each["id"] for each in page["objects"]]
+            after = page["after"]
+        assert found == topologies
+        for absent in ("elasticquotas=", "noderesourcetopologies>", "zzz"):
+            page = get(client, "/api/objects/customspec", at=at, prefix=absent)
+            assert (page["objects"], page["after"]) == ([], None)
+
+
+def test_a_node_holds_best_effort_back_if_its_quota_is_below_their_requests(client: httpx.Client) -> None:
+    answer, nodes = get(client, "/api/colocation"), get(client, "/api/nodes")["nodes"]
+    limited = {node["name"]: node for node in nodes if node["be_quota_us"] >= 0 and node["be_pods"] > 0}
+    held = {name for name, node in limited.items() if node["be_quota_us"] // 100 < node["batch_cpu_requested"]}
+    assert 0 < len(held) < len(limited)
+    assert {node["name"] for node in nodes if node["be_held_back"]} == held
+    assert (answer["suppressed_nodes"], answer["limited_nodes"]) == (len(held), len(limited))
+    assert {each["node"] for each in answer["suppressed"]} == held
+
+
 @pytest.mark.parametrize(
     ("path", "field"),
     [

@@ -44,6 +44,8 @@ def test_a_node_whose_newest_report_has_expired_counts_as_silent(client: httpx.C
     assert all(node["silent_seconds"] > 300 for node in silent), "the reports are of a past day"
     cluster = get(client, "/api/cluster")
     assert (cluster["nodes_silent"], cluster["nodes_reporting"]) == (len(silent), 0)
+    assert sum(node["cpu_used"] for node in silent) > 0
+    assert cluster["cpu_used"] == 0, "an expired report counts in no total, as in the series"
 
 
 def test_archived_reports_come_in_pages_in_the_order_of_their_times_with_the_bodies_of_the_agents(

@@ -22,13 +22,13 @@ const PAGE = 500;
 /** All aggregates of a kind whose ids begin with `prefix`, at one moment: {found, shown (the moment)}. */
 export async function objects(kind, at, signal, prefix = "") {
   const found = [];
-  let after = prefix;
+  let after = "";
   let asked = at;
   for (;;) {
-    const page = await get(`/api/objects/${kind}`, { at: asked, after, limit: PAGE }, signal);
-    found.push(...page.objects.filter((entry) => entry.id.startsWith(prefix) && entry.state !== null));
+    const page = await get(`/api/objects/${kind}`, { at: asked, after, prefix, limit: PAGE }, signal);
+    found.push(...page.objects.filter((entry) => entry.state !== null));
     after = page.after;
-    if (after === null || (prefix && !after.startsWith(prefix))) return { found, shown: page.moment };
+    if (after === null) return { found, shown: page.moment };
     asked = String(page.moment.position); // every page shows the same position
   }
 }

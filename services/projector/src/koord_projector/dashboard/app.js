@@ -5,6 +5,7 @@
 import { get } from "./api.js";
 import { fill, h } from "./dom.js";
 import { age, counted, grouped, moment } from "./format.js";
+import { switchZone, zoneName } from "./zone.js";
 import { clusterView } from "./views/cluster.js";
 import { colocationView } from "./views/colocation.js";
 import { configurationView } from "./views/configuration.js";
@@ -38,6 +39,8 @@ const ROUTES = [
   [/^\/events$/, "events", eventsView, 0],
 ];
 const STATUS_MILLIS = 2000;
+const SAME_MILLIS = 8000; // ages on a page grow also if nothing new is stored
+const OTHER_CLOCK_MILLIS = 60_000;
 const SLIDER_STEPS = 2000;
 
 const root = document.getElementById("view");
@@ -121,7 +124,21 @@ async function draw() {
       showMoment(at, null);
     } else status.textContent = error.message;
   }
-  if (!signal.aborted && !at && millis) timer = setTimeout(draw, millis);
+  if (!signal.aborted && !at && millis) {
+    drawnOf = stored;
+    drawnAt = Date.now();
+    timer = setTimeout(drawAgain, millis, millis);
+  }
+}
+
+let stored = ""; // positions of all that the projector has stored
+let drawnOf = ""; // those of the page
+let drawnAt = 0;
+
+// Draws a live page that is seen, if there is something new.
+function drawAgain(millis) {
+  if (!document.hidden && (stored !== drawnOf || Date.now() - drawnAt >= SAME_MILLIS)) draw();
+  else timer = setTimeout(drawAgain, millis, millis);
 }
 
 let told = { at: "", answer: null }; // what the page shows
@@ -132,15 +149,18 @@ function showMoment(at, answer) {
   shown.classList.toggle("past", Boolean(at));
   const asked = /^\d*$/.test(at) ? answer?.occurred_at : at;
   if (answer && !at) shown.textContent = `live · position ${grouped(answer.position)}${lastEvent(answer)}`;
-  else if (answer) shown.textContent = `${moment(asked)} · position ${grouped(answer.position)}`;
-  else if (at) shown.textContent = /^\d+$/.test(at) ? `position ${grouped(Number(at))}` : moment(at);
+  else if (answer) shown.textContent = `${inZone(asked)} · position ${grouped(answer.position)}`;
+  else if (at) shown.textContent = /^\d+$/.test(at) ? `position ${grouped(Number(at))}` : inZone(at);
   placeThumb();
 }
+
+const inZone = (text) => (text ? `${moment(text)} ${zoneName(new Date(text))}` : "");
 
 // How long ago the newest fact was, on the clock of the run.
 function lastEvent(answer) {
   if (!answer.occurred_at || !now) return "";
-  return ` · last event ${age((new Date(now) - new Date(answer.occurred_at)) / 1000)} ago`;
+  const isScaled = Math.abs(new Date(now) - Date.now()) > OTHER_CLOCK_MILLIS;
+  return ` · last event ${age((new Date(now) - new Date(answer.occurred_at)) / 1000)} ago${isScaled ? " (run's clock)" : ""}`;
 }
 
 function placeThumb() {
@@ -161,21 +181,28 @@ async function look() {
     status.classList.toggle("bad", Boolean(answer.trouble));
     if (answer.first_at) range = [new Date(answer.first_at).getTime(), new Date(answer.last_at).getTime()];
     now = answer.now;
+    stored = [answer.position, answer.observations, answer.explanations, answer.trouble].join();
     if (told.at || !told.answer) placeThumb();
     else showMoment(told.at, told.answer);
   } catch (error) {
     status.textContent = `no answer: ${error.message}`;
     status.classList.add("bad");
   }
-  setTimeout(look, STATUS_MILLIS);
+  looking = setTimeout(look, STATUS_MILLIS);
 }
+
+let looking = 0;
+document.addEventListener("visibilitychange", () => { // a page that nobody sees asks for nothing
+  clearTimeout(looking);
+  if (!document.hidden) { look(); draw(); }
+});
 
 let asked = 0;
 slider.addEventListener("input", () => {
   if (!range) return;
   const part = Number(slider.value) / SLIDER_STEPS;
   const time = new Date(range[0] + (range[1] - range[0]) * part).toISOString();
-  shown.textContent = moment(time);
+  shown.textContent = inZone(time);
   shown.classList.add("past");
   clearTimeout(asked); // while the slider moves, a few moments a second are enough
   asked = setTimeout(() => moveTo(part >= 1 ? "" : time), 90);
@@ -203,6 +230,14 @@ document.getElementById("theme").addEventListener("click", () => {
   root.kept?.repaint?.();
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => root.kept?.repaint?.());
+const zone = document.getElementById("zone");
+zone.textContent = zoneName();
+zone.addEventListener("click", () => {
+  switchZone();
+  zone.textContent = zoneName();
+  draw();
+  root.kept?.repaint?.();
+});
 addEventListener("hashchange", draw);
 look();
 draw();

@@ -1,5 +1,6 @@
 // Time series by uPlot (vendor/), in the colours of the theme.
 import { color, h } from "./dom.js";
+import { written, zoned, zoneName } from "./zone.js";
 
 const HOUR = 3600;
 const DAY = 24 * HOUR;
@@ -29,9 +30,33 @@ function newestOf(times, lines) {
   return times.length > 0 ? times.length - 1 : null;
 }
 
+/** Totals over time up to those of a moment, which are the last ones: what a tile and the end of a line say is one number. */
+export class Totals {
+  /** series: answer of /api/series; cluster: answer of /api/cluster. */
+  constructor(series, cluster) {
+    this.series = series;
+    this.cluster = cluster;
+    const at = cluster.moment.live ? Infinity : new Date(cluster.moment.occurred_at).getTime() / 1000;
+    const before = [...new Set([...series.time, ...series.usage_time])].filter((time) => time < at).sort((one, other) => one - other);
+    const newest = new Date(cluster.moment.occurred_at || 0).getTime() / 1000;
+    this.times = before.length > 0 ? [...before, cluster.moment.live ? Math.max(newest, before.at(-1) + 1) : at] : [];
+  }
+
+  /** A column of the series; `now`: its value at the moment. */
+  held(name, now) { return this.#to(valuesAt(this.times, this.series.time, this.series.columns[name]), now); }
+
+  used(name, now) {
+    const { usage_time: times, usage } = this.series;
+    return this.#to(valuesAt(this.times, times, usage[name], times.at(-1)), this.cluster.nodes_reporting > 0 ? now : null);
+  }
+
+  #to(values, now) { return values.length > 0 ? [...values.slice(0, -1), now] : []; }
+}
+
 /**
  * lines: [{label, color (name of a theme colour), values, width?, dash?, fill?, stepped?}]; times in seconds, ascending.
- * marks: [{time, label, color}], lines across the plot at moments.
+ * marks: [{time, label, color}], lines across the plot at moments. isNow: the last time is the moment that the page shows, so
+ * the legend tells its values, also if one is unknown.
  */
 export class Chart {
   constructor({ height = 190, format, steps = undefined }) {
@@ -50,10 +75,10 @@ export class Chart {
     this.plot?.destroy();
   }
 
-  show(times, lines, marks = []) {
-    this.last = [times, lines, marks];
+  show(times, lines, marks = [], isNow = false) {
+    this.last = [times, lines, marks, isNow];
     this.marks = marks;
-    this.newest = newestOf(times, lines);
+    this.newest = isNow ? times.length - 1 : newestOf(times, lines);
     const data = [times, ...lines.map((line) => line.values)];
     const shape = lines.map((line) => line.label).join("|");
     if (this.plot && shape === this.shape) this.plot.setData(data);
@@ -108,11 +133,12 @@ export class Chart {
       padding: [null, TIME_SPACE / 2, null, null], // half a label of the last time
       cursor: { points: { size: 7 }, drag: { x: false, y: false } },
       legend: { live: true },
+      tzDate: zoned,
       hooks: { draw: [(plot) => this.#drawMarks(plot)], setCursor: [(plot) => this.#tell(plot)] },
       scales: { y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.08 : 1] } },
       axes: [{ ...axis, space: TIME_SPACE, values: TIME_LABELS }, { ...axis, size: 66, incrs: this.steps, values: (_plot, ticks) => ticks.map(this.format) }],
       series: [
-        { value: (_plot, time) => (time ? new Date(time * 1000).toLocaleTimeString("en-GB") : "") },
+        { label: zoneName(), value: (_plot, time) => (time ? written(new Date(time * 1000)).slice(11) : "") },
         ...lines.map((line) => ({
           label: line.label,
           stroke: color(line.color),

@@ -1,4 +1,5 @@
 // Numbers and times as people read them.
+import { written } from "./zone.js";
 
 export const cores = (milli) => {
   const value = milli / 1000;
@@ -21,13 +22,12 @@ export const percent = (ratio) => `${Math.round(ratio * 100)} %`;
 
 const trimmed = (value, digits) => String(Number(value.toFixed(digits)));
 
-/** Local date and time of an RFC 3339 text; "" for "". */
+/** Date and time of an RFC 3339 text in the zone of the page (zone.js); "" for "". */
 export function moment(text, withDate = true) {
   if (!text) return "";
   const at = new Date(text);
   if (Number.isNaN(at.getTime())) return text;
-  const clock = at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-  return withDate ? `${at.toLocaleDateString("en-CA")} ${clock}` : clock;
+  return withDate ? written(at) : written(at).slice(11);
 }
 
 /** Time between two RFC 3339 texts: "340 ms", "2.4 s", "3 min 5 s", "2 h 4 min"; as `koord` writes it. */

@@ -98,19 +98,22 @@ class ClusterAnswer(msgspec.Struct, frozen=True, kw_only=True):
 _SUMMED = tuple(
     name for name in ClusterAnswer.__struct_fields__ if name in NodeItem.__struct_fields__ and name != "pods"
 )
+_USED_AMOUNTS = ("cpu_used", "memory_used", "be_cpu_used")
 
 
 async def read_cluster(reading: Reading, _query: ClusterQuery) -> ClusterAnswer:
-    """Usage is summed only over nodes with a usage report."""
+    """Usage is summed only over nodes whose newest usage report has not expired, as in the series."""
     nodes = await list_nodes(reading.connection, reading.moment, reading.now, reading.clock)
     pods = await pod_counts(reading.connection, reading.moment)
+    reporting = [node for node in nodes if node.reported_at is not None and node.silent_seconds is None]
     return ClusterAnswer(
         moment=reading.moment,
         nodes=len(nodes),
-        nodes_reporting=sum(node.reported_at is not None and node.silent_seconds is None for node in nodes),
+        nodes_reporting=len(reporting),
         nodes_silent=sum(node.silent_seconds is not None for node in nodes),
         pods={phase: pods.get(phase, 0) for phase in PHASES},
-        **{name: sum(getattr(node, name) or 0 for node in nodes) for name in _SUMMED},
+        **{name: sum(getattr(node, name) or 0 for node in nodes) for name in _SUMMED if name not in _USED_AMOUNTS},
+        **{name: sum(getattr(node, name) or 0 for node in reporting) for name in _USED_AMOUNTS},
     )
 
 

@@ -55,7 +55,7 @@ class ColocationQuery(Query, frozen=True, kw_only=True):
 
 
 class SuppressedNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node whose best-effort pods have a CFS quota.
+    """A node whose best-effort pods have a CFS quota below their requests.
 
     Attributes:
         be_quota_us: The quota of all best-effort pods together, in microseconds per 100 ms.
@@ -91,8 +91,9 @@ class ColocationAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Colocation at one moment: limits of best-effort pods, and the contentions before this moment.
 
     Attributes:
-        suppressed_nodes: Number of nodes with best-effort pods that have a quota.
-        suppressed: The 200 nodes with the lowest quota in relation to the requests of their best-effort pods.
+        suppressed_nodes: Number of nodes that hold best-effort pods back: their quota is below what they request.
+        limited_nodes: Number of nodes with best-effort pods that have a quota, of whatever size.
+        suppressed: The 200 of `suppressed_nodes` with the lowest quota in relation to these requests.
         contentions: Contentions, newest first.
         pairs: Main suspects of these contentions with the pods that they disturbed, the most frequent first.
         evictions: Evictions by agents, newest first.
@@ -100,6 +101,7 @@ class ColocationAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     moment: Moment
     suppressed_nodes: int
+    limited_nodes: int
     suppressed: list[SuppressedNode]
     contentions: list[Contention]
     pairs: list[DisturbingPair]
@@ -109,12 +111,13 @@ class ColocationAnswer(msgspec.Struct, frozen=True, kw_only=True):
 async def read_colocation(reading: Reading, query: ColocationQuery) -> ColocationAnswer:
     connection, moment, limit = reading.connection, reading.moment, query.limit
     found = await list_nodes(connection, moment, reading.now)
-    nodes = [node for node in found if node.be_quota_us >= 0 and node.be_pods > 0]
+    nodes = [node for node in found if node.be_held_back]
     contentions = await _contentions(connection, moment, limit)
     evictions = await connection.execute(_EVICTIONS, {"position": moment.position, "limit": limit})
     return ColocationAnswer(
         moment=moment,
         suppressed_nodes=len(nodes),
+        limited_nodes=sum(node.be_quota_us >= 0 and node.be_pods > 0 for node in found),
         suppressed=await _suppressed(connection, moment, sorted(nodes, key=_granted)[:_SHOWN_NODES]),
         contentions=contentions,
         pairs=disturbing_pairs(contentions),

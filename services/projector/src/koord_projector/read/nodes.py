@@ -56,6 +56,7 @@ PROTECTION = [
 _SHOWN_EVENTS = 50
 _SHOWN_PODS = 500
 SHOWN_REPORTS = 120
+_QUOTA_US_PER_MILLI: Final = 100  # One core is a quota of 100,000 us per 100 ms
 
 
 class NodeItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +75,7 @@ class NodeItem(msgspec.Struct, frozen=True, kw_only=True):
         batch_cpu: Amount that the manager offers to best-effort pods; 0 if nothing is published.
         be_pods: Number of pods with batch resources.
         be_quota_us: CFS quota of all best-effort pods together, in microseconds per 100 ms; -1: unlimited.
+        be_held_back: Whether this quota is below what its best-effort pods request.
         gpu_cards: Healthy GPUs of its Device object; 0 without one.
         gpu_share_used: Sum of the shares of GPUs that pods hold, in percent of one GPU.
         gpu_share_stranded: Sum of the free shares on healthy GPUs that are partly used, in percent of one GPU.
@@ -100,6 +102,7 @@ class NodeItem(msgspec.Struct, frozen=True, kw_only=True):
     be_pods: int
     pods_running: int
     be_quota_us: int
+    be_held_back: bool
     cpu_used: int | None
     memory_used: int | None
     be_cpu_used: int | None
@@ -235,6 +238,7 @@ def _item(row: Row[Any], moment: Moment, now: datetime, clock: Clock) -> NodeIte
     return NodeItem(
         name=name_from_token(row.token),
         seq=row.seq,
+        be_held_back=is_held_back(row.be_quota_us, row.batch_cpu_requested),
         cpu_used=row.cpu_used if reports else None,
         memory_used=row.memory_used if reports else None,
         be_cpu_used=row.be_cpu_used if reports else None,
@@ -243,6 +247,11 @@ def _item(row: Row[Any], moment: Moment, now: datetime, clock: Clock) -> NodeIte
         silent_seconds=silent,
         **{name: getattr(row, name) for name in _FIGURES},
     )
+
+
+def is_held_back(quota_us: int, requested: int) -> bool:
+    """`quota_us` per 100 ms, negative: unlimited; `requested` in milli-cores."""
+    return 0 <= quota_us < requested * _QUOTA_US_PER_MILLI
 
 
 def _silent_seconds(row: Row[Any], moment: Moment, now: datetime, clock: Clock) -> int | None:

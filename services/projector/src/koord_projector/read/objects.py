@@ -11,10 +11,11 @@ from sqlalchemy import text
 from koord_projector.read.endpoint import At, Query, Reading, Text, about
 from koord_projector.read.moments import Moment, living_then, state_at, states_at
 
-_IDS_NOW = text("SELECT id, state FROM aggregates WHERE kind = :kind AND id > :after ORDER BY id LIMIT :limit")
-_IDS_THEN = text(
-    f"SELECT id FROM ({living_then('kind = :kind AND id > :after')}) AS q ORDER BY id LIMIT :limit"  # noqa: S608  constants
-)
+# The column `id` is ordered by code points: with a prefix, ids end before the prefix and the greatest code point.
+_WANTED = "kind = :kind AND id > :after AND id >= :prefix AND id < :end"
+_IDS_NOW = text(f"SELECT id, state FROM aggregates WHERE {_WANTED} ORDER BY id LIMIT :limit")  # noqa: S608  constants
+_IDS_THEN = text(f"SELECT id FROM ({living_then(_WANTED)}) AS q ORDER BY id LIMIT :limit")  # noqa: S608  constants
+_GREATEST = chr(0x10FFFF)
 
 
 class ObjectQuery(Query, frozen=True, kw_only=True):
@@ -41,6 +42,7 @@ async def read_object(reading: Reading, query: ObjectQuery) -> ObjectAnswer:
 class ObjectsQuery(Query, frozen=True, kw_only=True):
     kind: Annotated[Text, about("Kind of the aggregates.")]
     after: Annotated[Text, about("Only ids after this one.")] = ""
+    prefix: Annotated[Text, about("Only ids that begin with this text, such as elasticquotas=.")] = ""
     limit: Annotated[int, msgspec.Meta(ge=1, le=5000), about("Objects per page.")] = 100
     at: At = ""
 
@@ -61,7 +63,14 @@ class ObjectsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 async def list_objects(reading: Reading, query: ObjectsQuery) -> ObjectsAnswer:
     """Aggregates that do not exist at the moment are left out."""
     kind, moment = _require_kind(query.kind), reading.moment
-    asked = {"kind": kind, "after": query.after, "limit": query.limit, "position": moment.position}
+    asked = {
+        "kind": kind,
+        "after": query.after,
+        "prefix": query.prefix,
+        "end": query.prefix + _GREATEST,
+        "limit": query.limit,
+        "position": moment.position,
+    }
     rows = (await reading.connection.execute(_IDS_NOW if moment.live else _IDS_THEN, asked)).all()
     ids = [row.id for row in rows]
     if moment.live:

@@ -1,6 +1,6 @@
 // The cluster: totals, every node as a cell, totals over time.
 import { get } from "../api.js";
-import { Chart, valuesAt } from "../chart.js";
+import { Chart, Totals } from "../chart.js";
 import { fill, h, segments, tile, withCores } from "../dom.js";
 import { age, bytes, cores, counted, grouped, moment, percent, share } from "../format.js";
 import { HeatMap, rampLegend } from "../heatmap.js";
@@ -31,7 +31,7 @@ export async function clusterView(root, { at, signal, go }) {
     page.seriesAt = Date.now();
     page.series = await get("/api/series", { points: 300 }, signal);
   }
-  page.plot(at ? new Date(cluster.moment.occurred_at).getTime() / 1000 : null);
+  plot(page, cluster);
   return cluster.moment;
 }
 
@@ -53,7 +53,6 @@ function build(root, go) {
     page.paint();
   };
   page.paint = () => paint(page);
-  page.plot = (until) => plot(page, until);
   page.repaint = () => { page.heat.paint(); page.cpu.repaint(); page.pods.repaint(); };
   page.close = () => { page.heat.close(); page.cpu.close(); page.pods.close(); };
   fill(root, h("div", { class: "stack" }, page.tiles,
@@ -109,7 +108,7 @@ function paint(page) {
   page.heat.show(cells, ramp, `${counted(nodes.length, "node")} by ${METRICS[metric]} ${RESOURCES[resource]}; arrow keys choose, Enter opens`);
   const silent = nodes.filter((node) => node.silent_seconds !== null).length;
   const cordoned = nodes.filter((node) => node.unschedulable).length;
-  const suppressed = nodes.filter((node) => node.be_quota_us >= 0 && node.be_pods > 0).length;
+  const suppressed = nodes.filter((node) => node.be_held_back).length;
   fill(page.legend, rampLegend(ramp), h("span", {}, h("span", { class: "swatch", css: { background: "var(--over)" } }), "over 100 %"),
     h("span", {}, h("span", { class: "swatch", css: { border: "1px solid var(--nodata)" } }), "no figure"),
     h("span", {}, `◢ ${grouped(cordoned)} unschedulable`), silent > 0 && h("span", {}, h("span", { class: "swatch", css: { border: "2px solid var(--bad)" } }), `${grouped(silent)} without a fresh report`), h("span", { class: "push" }, `best effort held back on ${counted(suppressed, "node")}`));
@@ -138,22 +137,18 @@ function describe(node) {
     node.reported_at && h("div", { class: "note" }, `reported ${moment(node.reported_at)}`)];
 }
 
-function plot(page, until) {
-  const found = page.series;
-  if (!found) return;
-  const end = until ?? Infinity;
-  const times = [...new Set([...found.time, ...found.usage_time])].filter((time) => time <= end).sort((one, other) => one - other);
-  const column = (name) => valuesAt(times, found.time, found.columns[name]);
-  const used = valuesAt(times, found.usage_time, found.usage.cpu, found.usage_time.at(-1));
-  page.cpu.show(times, [
-    { label: "allocatable", color: "c6", values: column("cpu_milli"), width: 1.5, dash: [5, 4], stepped: true },
-    { label: "requested", color: "c1", values: column("cpu_requested"), stepped: true },
-    { label: "best effort on reclaimed", color: "c3", values: column("batch_cpu_requested"), stepped: true },
-    { label: "used", color: "c2", values: used, fill: true },
-  ]);
-  page.pods.show(times, [
-    { label: "running", color: "c3", values: column("pods_running"), fill: true, stepped: true },
-    { label: "starting", color: "c1", values: column("pods_placed"), stepped: true },
-    { label: "pending", color: "c2", values: column("pods_pending"), stepped: true },
-  ]);
+function plot(page, cluster) {
+  if (!page.series) return;
+  const totals = new Totals(page.series, cluster);
+  page.cpu.show(totals.times, [
+    { label: "allocatable", color: "c6", values: totals.held("cpu_milli", cluster.cpu_milli), width: 1.5, dash: [5, 4], stepped: true },
+    { label: "requested", color: "c1", values: totals.held("cpu_requested", cluster.cpu_requested), stepped: true },
+    { label: "best effort on reclaimed", color: "c3", values: totals.held("batch_cpu_requested", cluster.batch_cpu_requested), stepped: true },
+    { label: "used", color: "c2", values: totals.used("cpu", cluster.cpu_used), fill: true },
+  ], [], true);
+  page.pods.show(totals.times, [
+    { label: "running", color: "c3", values: totals.held("pods_running", cluster.pods.running), fill: true, stepped: true },
+    { label: "starting", color: "c1", values: totals.held("pods_placed", cluster.pods.placed), stepped: true },
+    { label: "pending", color: "c2", values: totals.held("pods_pending", cluster.pods.pending), stepped: true },
+  ], [], true);
 }

@@ -1,6 +1,6 @@
 // Colocation: what is reclaimed, who uses it, where best effort is held back, and who disturbed whom.
 import { get } from "../api.js";
-import { Chart, valuesAt } from "../chart.js";
+import { Chart, Totals } from "../chart.js";
 import { fill, h, nodeLink, podLink, shareLane, table, tile, withCores } from "../dom.js";
 import { bytes, cores, counted, duration, grouped, moment, percent, share } from "../format.js";
 
@@ -20,7 +20,7 @@ export async function colocationView(root, { at, signal }) {
   fill(page.pairs, pairs(answer, at));
   fill(page.contentions, contentions(answer, at));
   fill(page.evictions, evictions(answer, at));
-  plot(page, at ? new Date(answer.moment.occurred_at).getTime() / 1000 : Infinity);
+  plot(page, cluster);
   return answer.moment;
 }
 
@@ -33,7 +33,7 @@ function build(root) {
   const panel = (title, note, ...children) => h("section", { class: "panel" }, h("h2", {}, `${title} `, h("span", { class: "note" }, note)), children);
   fill(root, h("div", { class: "stack" }, h("h1", { class: "visually-hidden" }, "Colocation"), page.tiles,
     panel("Reclaimed CPU over time", "cores", page.chart.element),
-    panel("Nodes that hold best effort back", "the nodes whose quota grants least of what best-effort pods request come first", page.suppressed),
+    panel("Nodes that hold best effort back", "their quota is below what best-effort pods request; those that grant least come first", page.suppressed),
     panel("Who disturbed whom", "main suspects of contentions, and the pods that they disturbed", page.pairs),
     panel("Contentions", "newest first", page.contentions),
     panel("Evictions by agents", "newest first", page.evictions)));
@@ -47,16 +47,16 @@ function tiles(cluster, answer) {
   const lasting = answer.contentions.filter((each) => each.lasted_seconds === null).length;
   return [
     tile("CPU reclaimed", withCores(cluster.batch_cpu), `of ${cores(cluster.cpu_milli)} cores`, share(cluster.batch_cpu, cluster.cpu_milli), "c3"),
-    tile("… taken", percent(taken), `${cores(cluster.batch_cpu_requested)} cores by best effort`, taken, "c3"),
-    tile("… used", cluster.nodes_reporting ? percent(used) : "–", cluster.nodes_reporting ? `${cores(cluster.be_cpu_used)} of the taken cores` : "no node reports", cluster.nodes_reporting ? used : undefined, "c2"),
+    tile("Reclaimed CPU taken", percent(taken), `${cores(cluster.batch_cpu_requested)} cores by best effort`, taken, "c3"),
+    tile("Taken CPU used", cluster.nodes_reporting ? percent(used) : "–", cluster.nodes_reporting ? `${cores(cluster.be_cpu_used)} of the taken cores` : "no node reports", cluster.nodes_reporting ? used : undefined, "c2"),
     tile("Memory reclaimed", bytes(cluster.batch_memory), `${bytes(cluster.batch_memory_requested)} taken (${percent(taken_memory)})`, taken_memory, "c4"),
-    tile("Nodes held back", grouped(answer.suppressed_nodes), `of ${counted(cluster.nodes, "node")}`, share(answer.suppressed_nodes, cluster.nodes), "c5"),
-    tile("Disturbed now", grouped(lasting), `of the ${counted(answer.contentions.length, "newest contention")}`),
+    tile("Nodes held back", grouped(answer.suppressed_nodes), `of ${counted(answer.limited_nodes, "node")} with a quota`, share(answer.suppressed_nodes, answer.limited_nodes), "c5"),
+    tile("Disturbed now", grouped(lasting), answer.contentions.length === 0 ? "no contention was detected" : `of the ${counted(answer.contentions.length, "newest contention")}`),
   ];
 }
 
 function suppressed(answer, at) {
-  if (answer.suppressed.length === 0) return h("p", { class: "empty" }, "No node holds best effort back.");
+  if (answer.suppressed.length === 0) return h("p", { class: "empty" }, answer.limited_nodes === 0 ? "No node has a quota for best-effort pods." : `${answer.limited_nodes === 1 ? "1 node has" : `${grouped(answer.limited_nodes)} nodes have`} a quota for best-effort pods, of at least what they request.`);
   return table("Nodes that hold best effort back", ["Node", "Granted of requested", ["BE pods"], ["Used"], "Since", "Why"], answer.suppressed.map((each) => {
     const quota = each.be_quota_us / 100;
     return h("tr", {}, h("td", { class: "nowrap" }, nodeLink(each.node, at)),
@@ -99,14 +99,12 @@ function evictions(answer, at) {
 
 const figure = (value) => String(Number(value.toPrecision(3)));
 
-function plot(page, end) {
-  const found = page.series;
-  if (!found) return;
-  const times = [...new Set([...found.time, ...found.usage_time])].filter((time) => time <= end).sort((one, other) => one - other);
-  const column = (name) => valuesAt(times, found.time, found.columns[name]);
-  page.chart.show(times, [
-    { label: "reclaimed", color: "c3", values: column("batch_cpu"), stepped: true, fill: true },
-    { label: "taken by best effort", color: "c1", values: column("batch_cpu_requested"), stepped: true },
-    { label: "used by best effort", color: "c2", values: valuesAt(times, found.usage_time, found.usage.be_cpu, found.usage_time.at(-1)) },
-  ]);
+function plot(page, cluster) {
+  if (!page.series) return;
+  const totals = new Totals(page.series, cluster);
+  page.chart.show(totals.times, [
+    { label: "reclaimed", color: "c3", values: totals.held("batch_cpu", cluster.batch_cpu), stepped: true, fill: true },
+    { label: "taken by best effort", color: "c1", values: totals.held("batch_cpu_requested", cluster.batch_cpu_requested), stepped: true },
+    { label: "used by best effort", color: "c2", values: totals.used("be_cpu", cluster.be_cpu_used) },
+  ], [], true);
 }

@@ -24,7 +24,7 @@ export async function nodeView(root, { parameters, at, signal, go }) {
           h("section", { class: "panel" }, h("h2", {}, "Why so much is reclaimed"), page.terms)),
         h("div", { class: "stack", css: { "align-content": "start" } },
           h("section", { class: "panel" }, h("h2", {}, "Load and protection ", h("span", { class: "note" }, "cores; lines across mark evictions, disturbances and the agent's writes")), page.unknown, page.chart.element),
-          h("section", { class: "panel" }, h("h2", {}, "Best effort held back"), page.history),
+          h("section", { class: "panel" }, h("h2", {}, "Quota of best effort"), page.history),
           h("section", { class: "panel" }, h("h2", {}, "Evictions, disturbances, knobs"), page.protection))),
       h("section", { class: "panel" }, h("h2", {}, "Pods"), page.pods)));
     root.kept = page;
@@ -107,7 +107,7 @@ function waterfall(resource, terms) {
 }
 
 function suppression(events) {
-  if (events.length === 0) return h("p", { class: "empty" }, "Best effort was never held back here.");
+  if (events.length === 0) return h("p", { class: "empty" }, "The agent never limited best-effort pods here.");
   const quota = (value) => (value === undefined || value < 0 ? "unlimited" : `${cores(value / 100)} cores`);
   return h("div", { class: "table" }, h("table", { class: "list" },
     h("thead", {}, h("tr", {}, h("th", {}, "When"), h("th", { class: "number" }, "Quota"), h("th", {}, "Why"))),
