@@ -45,7 +45,7 @@ def figures(draw: st.DrawFn) -> NodeFigures:
         each.name: draw(st.booleans())
         if each.type is bool
         else draw(texts)
-        if each.name == "host"
+        if each.type is str
         else draw(counts if each.name in {"pods", "be_pods", "pods_running", "reservations"} else amounts)
         for each in msgspec.structs.fields(NodeFigures)
         if not each.name.startswith("gpu_")

@@ -148,7 +148,7 @@ def test_a_reservation_shows_what_is_unused_in_its_list_on_its_node_and_in_the_t
     page.goto("/#/reservations")
     page.get_by_role("link", name="node-a-000").click()
     expect(page.locator("h1")).to_have_text("node-a-000")
-    expect(page.locator(".gauge")).to_contain_text("… reserved")
+    expect(page.locator(".gauge")).to_contain_text("of it unused reserved")
 
 
 def test_the_last_round_shows_classes_of_nodes_migrations_and_the_hot_minutes_of_a_node(page: Page) -> None:

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from support.projector.browser import DASHBOARD_MARKS
 from support.projector.synthetic_cluster import SyntheticCluster
 from support.projector.synthetic_colocation import CONFIG, GANG, GANG_MEMBERS
@@ -13,8 +13,8 @@ from support.projector.synthetic_colocation import CONFIG, GANG, GANG_MEMBERS
 pytestmark = DASHBOARD_MARKS
 
 VIEWS = (
-    "cluster", "colocation", "pods", "pending", "gangs", "quotas", "reservations", "descheduling", "recommendations",
-    "configuration", "events", "search?text=api",
+    "cluster", "nodes", "colocation", "pods", "pending", "gangs", "quotas", "reservations", "descheduling",
+    "recommendations", "configuration", "events", "search?text=api",
 )  # fmt: skip
 
 
@@ -142,15 +142,130 @@ def test_every_page_is_usable_with_a_screen_reader(page: Page, theme: str) -> No
     assert {view: found for view, found in problems.items() if found} == {}
 
 
-@pytest.mark.parametrize("width", [1601, 1600, 1366, 1024, 701])
+@pytest.mark.parametrize("width", [1600, 1024, 901, 900, 390])
 def test_every_view_is_visible_in_the_navigation(width: int, page: Page) -> None:
+    """At 900 pixels and below, a button opens the navigation; Escape and a link of it close it."""
     page.set_viewport_size({"width": width, "height": 860})
     page.goto("/#/cluster")
     expect(page.locator("#moment")).to_contain_text("position")
     links = page.locator("nav a")
-    expect(links).to_have_count(11)
+    expect(links).to_have_count(len(VIEWS) - 1)
+    menu = page.get_by_role("button", name="Views")
+    if width <= 900:
+        expect(links.first).to_be_hidden()
+        menu.click()
+        expect(page.locator("nav a[aria-current]")).to_be_focused()
+    else:
+        expect(menu).to_be_hidden()
     for link in links.all():
         expect(link).to_be_in_viewport(ratio=1)
+    if width <= 900:
+        page.keyboard.press("Escape")
+        expect(links.first).to_be_hidden()
+        expect(menu).to_be_focused()
+        menu.click()
+        page.get_by_role("link", name="Pods", exact=True).click()
+        expect(page).to_have_url(re.compile("#/pods"))
+        expect(links.first).to_be_hidden()
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_no_page_is_wider_than_the_window(width: int, page: Page) -> None:
+    page.set_viewport_size({"width": width, "height": 844})
+    pod = page.request.get("/api/pods?phase=running&limit=1").json()["pods"][0]["uid"]
+    wider: dict[str, int] = {}
+    for view in (*VIEWS, f"pods/{pod}", "nodes/node-a-000"):
+        page.goto(f"/#/{view}")
+        expect(page.locator("#moment")).to_contain_text("position")
+        expect(page.locator("#view > :not(.loading)").first).to_be_visible()
+        wider[view] = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    assert {view: more for view, more in wider.items() if more > 0} == {}
+
+
+def test_nodes_are_sorted_filtered_and_drawn_as_a_map(page: Page) -> None:
+    nodes = page.request.get("/api/nodes").json()["nodes"]
+    page.goto("/#/nodes")
+    rows = page.locator("table.nodes tbody tr")
+    expect(rows).to_have_count(len(nodes))
+    page.get_by_role("button", name="Pods", exact=True).click()
+    most = max(node["pods"] for node in nodes)
+    expect(rows.first.locator("td[data-label=Pods]")).to_have_text(str(most))
+    expect(page.locator("th[aria-sort=descending]")).to_have_text("Pods")
+    page.get_by_role("button", name="Pods", exact=True).click()
+    expect(rows.last.locator("td[data-label=Pods]")).to_have_text(str(most))
+    cordoned = {node["name"] for node in nodes if node["unschedulable"]}
+    page.get_by_label("State", exact=True).select_option("unschedulable")
+    expect(rows).to_have_count(len(cordoned))
+    assert {row.locator("a").inner_text() for row in rows.all()} == cordoned
+    expect(page.locator(".bar .note").first).to_have_text(f"{len(cordoned)} of {len(nodes)} nodes")
+    page.get_by_role("button", name="Map").click()
+    expect(page.locator(".heat canvas")).to_have_attribute("aria-label", re.compile(rf"^{len(cordoned)} nodes by"))
+    page.get_by_role("button", name="List").click()
+    page.get_by_label("State", exact=True).select_option("")
+    page.get_by_label("Name or taint").fill("node-b-004")
+    expect(rows).to_have_count(1)
+    rows.first.get_by_role("link").click()
+    expect(page.locator("h1")).to_have_text("node-b-004")
+    expect(page.locator("nav a[aria-current=page]")).to_have_text("Nodes")
+    page.goto("/#/nodes?state=held")
+    expect(rows).to_have_count(sum(node["be_held_back"] for node in nodes))
+
+
+def test_a_node_states_its_taints_its_conditions_and_its_drain(page: Page) -> None:
+    name = "node-a-003"
+    taints = "dedicated=gpu:NoSchedule drain.descheduler.koordinator.sh/drain-node=drain-3:NoSchedule"
+    ready = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
+
+    def troubled(route: Route) -> None:
+        answer = route.fetch().json()
+        answer["node"] |= {"conditions": "NotReady", "taints": taints, "unschedulable": True}
+        answer["object"]["status"]["conditions"] = [ready]
+        route.fulfill(json=answer)
+
+    page.route(f"**/api/nodes/{name}*", troubled)
+    page.goto(f"/#/nodes/{name}")
+    states = page.locator(".title .states")
+    for text in ("NotReady", "closed by a drain", "no report for"):
+        expect(states).to_contain_text(text)
+    lines = page.locator(".state-lines")
+    for text in ("Ready is Unknown (NodeStatusUnknown)", "dedicated=gpu:NoSchedule", "zone-a"):
+        expect(lines).to_contain_text(text)
+    lines.get_by_role("link", name="drain-3").click()
+    expect(page).to_have_url(re.compile("#/descheduling"))
+
+
+def test_pods_are_on_one_line_and_sorted(page: Page) -> None:
+    page.goto("/#/pods")
+    rows = page.locator("table.pods tbody tr")
+    expect(rows).to_have_count(100)
+    heights = rows.evaluate_all("rows => rows.map((row) => row.offsetHeight)")
+    assert max(heights) - min(heights) <= 2, "a long reason is cut"
+    reason = page.locator("button.cut").first
+    reason.click()
+    expect(reason).to_have_class("cut open")
+    total = page.request.get("/api/pods?limit=1").json()["total"]
+    page.get_by_role("button", name="CPU", exact=True).click()
+    expect(rows).to_have_count(total)
+    shown = [float(text.replace(",", "")) for text in page.locator("td[data-label=CPU]").all_inner_texts()]
+    assert shown == sorted(shown, reverse=True)
+
+
+def test_bars_of_scores_show_what_differs_in_colours_that_do_not_repeat(page: Page) -> None:
+    page.goto("/")
+    drawn = page.evaluate(
+        """async () => {
+             const { explanation, tintsOf } = await import("/assets/explanation.js");
+             const parts = Object.fromEntries([..."abcdefghijk"].map((name, at) => [`Plugin${name}`, at]));
+             const top = [{ node: "n1", total: 385, parts: { ...parts, Taints: 300, Zero: 0 } },
+                          { node: "n2", total: 300, parts: { ...Object.fromEntries(Object.keys(parts).map((name) => [name, 0])), Taints: 300, Zero: 0 } }];
+             const shown = explanation({ nodes_considered: 2, nodes_feasible: 2, top, policy_version: "" }, "n1");
+             return { keys: [...shown.querySelectorAll(".keys")].at(-1).textContent, bars: [...shown.querySelectorAll(".track")].map((track) => track.childElementCount),
+                      tints: new Set(tintsOf(Object.keys(parts)).values()).size }; }"""  # noqa: E501
+    )
+    assert drawn["bars"] == [10, 0]
+    assert drawn["tints"] == 11
+    assert "the same on all 2: Taints 300" in drawn["keys"]
+    assert "Zero" not in drawn["keys"]
 
 
 def test_a_page_that_is_drawn_again_keeps_the_focus(page: Page) -> None:

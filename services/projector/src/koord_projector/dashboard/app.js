@@ -13,6 +13,7 @@ import { deschedulingView } from "./views/descheduling.js";
 import { eventsView } from "./views/events.js";
 import { gangsView } from "./views/gangs.js";
 import { nodeView } from "./views/node.js";
+import { nodesView } from "./views/nodes.js";
 import { pendingView } from "./views/pending.js";
 import { podView } from "./views/pod.js";
 import { podsView } from "./views/pods.js";
@@ -23,7 +24,8 @@ import { searchView } from "./views/search.js";
 
 const ROUTES = [
   [/^\/cluster$/, "cluster", clusterView, 2000],
-  [/^\/nodes\/([^/]+)$/, "cluster", nodeView, 4000],
+  [/^\/nodes$/, "nodes", nodesView, 4000],
+  [/^\/nodes\/([^/]+)$/, "nodes", nodeView, 4000],
   [/^\/pods$/, "pods", podsView, 3000],
   [/^\/pods\/([^/]+)$/, "pods", podView, 4000],
   [/^\/pod\/([^/]+)\/([^/]+)$/, "pods", podView, 4000],
@@ -238,7 +240,29 @@ zone.addEventListener("click", () => {
   draw();
   root.kept?.repaint?.();
 });
-addEventListener("hashchange", draw);
+const menu = document.getElementById("menu");
+const sidebar = document.getElementById("sidebar");
+function showMenu(isOpen) {
+  menu.setAttribute("aria-expanded", String(isOpen));
+  sidebar.classList.toggle("open", isOpen);
+}
+menu.addEventListener("click", () => {
+  showMenu(true);
+  sidebar.querySelector("a[aria-current]")?.focus();
+});
+document.addEventListener("click", (event) => { // beside the open menu, or on a link of it
+  if (menu.contains(event.target) || (sidebar.contains(event.target) && !event.target.closest("a"))) return;
+  showMenu(false);
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape" || !sidebar.classList.contains("open")) return;
+  showMenu(false);
+  menu.focus();
+});
+addEventListener("hashchange", () => {
+  search.elements.text.value = parsed().path === "/search" ? parsed().query.get("text") ?? "" : "";
+  draw();
+});
 look();
 draw();
 

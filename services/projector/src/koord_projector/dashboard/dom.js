@@ -76,6 +76,12 @@ export const nodeLink = (name, at) => linkTo(`/nodes/${encodeURIComponent(name)}
 /** pod: {uid, namespace, name}. */
 export const podLink = (pod, at) => linkTo(`/pods/${encodeURIComponent(pod.uid)}`, at, h("span", { class: "note" }, `${pod.namespace}/`), pod.name);
 
+/** A text on one line, cut where there is no room. Pressing it shows the whole. */
+export const cut = (text) => h("button", { type: "button", class: "cut", title: text, onclick: (event) => {
+  event.stopPropagation();
+  event.currentTarget.classList.toggle("open");
+} }, text);
+
 /** A part of a whole (0 to 1) as a lane, with a text beside it. */
 export const shareLane = (ratio, tint, text) => h("div", { class: "share-lane" },
   h("span", { class: "lane" }, h("i", { css: { width: `${Math.min(1, ratio) * 100}%`, background: `var(--${tint})` } })), h("span", { class: "nowrap" }, text));

@@ -22,6 +22,7 @@ from koordcore.stories.device_cards import ShareTotals
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import parse_amounts
 
+from koord_projector.fold.node_status import conditions_text, taints_text
 from koord_projector.fold.pods import Phase
 
 NODE_KINDS = frozenset(("nodespec", "node", "nodepolicy", "nodestate"))
@@ -62,6 +63,8 @@ class NodeFigures(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
     cpu_unused_reserved: int = 0
     memory_unused_reserved: int = 0
     gpus_unused_reserved: int = 0
+    conditions: str = ""  # The conditions that are bad, and the taints: texts of `fold.node_status`
+    taints: str = ""
 
 
 NO_FIGURES = NodeFigures()
@@ -107,6 +110,8 @@ def figures_after(before: NodeFigures, state: AggregateState | None, be_pods: in
                 cpu_milli=amounts.get(CPU, 0),
                 memory_bytes=amounts.get(MEMORY, 0),
                 gpus=amounts.get(NVIDIA_GPU, 0),
+                conditions=conditions_text(state.object),
+                taints=taints_text(state.object),
             )
         case NodePolicyState():
             return msgspec.structs.replace(
@@ -126,7 +131,9 @@ def _summed(rests: Mapping[str, Mapping[str, int]], resource: str) -> int:
 
 def figures_without_node(before: NodeFigures) -> NodeFigures:
     """The ledger of a deleted node and its agent's facts stay."""
-    return msgspec.structs.replace(before, exists=False, unschedulable=False, cpu_milli=0, memory_bytes=0, gpus=0)
+    return msgspec.structs.replace(
+        before, exists=False, unschedulable=False, cpu_milli=0, memory_bytes=0, gpus=0, conditions="", taints=""
+    )
 
 
 def node_amounts(node: Node) -> dict[str, int]:

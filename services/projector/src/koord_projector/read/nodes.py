@@ -67,6 +67,8 @@ class NodeItem(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         seq: Position from which these figures hold.
         host: "linux" or "simulated"; "" if the agent never started.
+        conditions: The conditions that are bad, separated by blanks, such as "NotReady DiskPressure"; "" if none is.
+        taints: Its taints as KEY=VALUE:EFFECT, separated by blanks.
         cpu_milli: Allocatable cpu. `memory_bytes` and `gpus` (`nvidia.com/gpu`) are allocatable, too.
         reported_at: Time of the newest usage report as its agent says, even if it had expired; null without one. The
             newest one is the last one that the log stored.
@@ -88,6 +90,8 @@ class NodeItem(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
     unschedulable: bool
     host: str
+    conditions: str
+    taints: str
     cpu_milli: int
     memory_bytes: int
     gpus: int

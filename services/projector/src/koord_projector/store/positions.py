@@ -20,7 +20,7 @@ FACTS: Final = "ev"
 OBSERVATIONS: Final = "obs"
 EXPLANATIONS: Final = "explanations"
 FOLD_LOCK: Final = 0x6B6F6F726466  # "koordf": shared by the sessions that fold facts
-PROJECTION_VERSION: Final = 5
+PROJECTION_VERSION: Final = 6
 """Increment it if the same events give other rows. The projector then rebuilds the tables."""
 UPSERT_POSITION: Final = (
     "INSERT INTO projection (stream, position, event_id, schema) VALUES (%s, %s, %s, %s) ON CONFLICT (stream)"

@@ -1,9 +1,10 @@
 // One node: its hardware and who holds it, what is requested, used and reclaimed, how that was computed, how best effort was held back, who is on it.
 import { get } from "../api.js";
 import { Chart } from "../chart.js";
-import { fill, h } from "../dom.js";
+import { fill, h, linkTo } from "../dom.js";
 import { HardwarePanel } from "../hardware.js";
-import { age, bytes, cores, duration, grouped, moment, percent, share } from "../format.js";
+import { bytes, cores, duration, grouped, moment, percent, share } from "../format.js";
+import { statusChips, taintsOf } from "../nodestatus.js";
 
 export async function nodeView(root, { parameters, at, signal, go }) {
   const path = `/api/nodes/${encodeURIComponent(parameters[0])}`;
@@ -11,13 +12,13 @@ export async function nodeView(root, { parameters, at, signal, go }) {
   const { hardware } = await get(`${path}/hardware`, { at: at && answer.moment.position }, signal);
   const { node } = answer;
   if (!root.kept) {
-    const page = { head: h("div", { class: "title" }), gauges: h("div", { class: "gauge" }), terms: h("div", {}), history: h("div", {}), protection: h("div", {}), pods: h("div", {}) };
+    const page = { head: h("div", { class: "title" }), state: h("div", { class: "state-lines" }), gauges: h("div", { class: "gauge" }), terms: h("div", {}), history: h("div", {}), protection: h("div", {}), pods: h("div", {}) };
     page.hardware = new HardwarePanel();
     page.unknown = h("p", { class: "empty" });
     page.chart = new Chart({ height: 260, format: (value) => cores(value) });
     page.close = () => page.chart.close();
     page.repaint = () => page.chart.repaint();
-    fill(root, h("div", { class: "stack" }, page.head, page.hardware.element,
+    fill(root, h("div", { class: "stack" }, h("div", {}, page.head, page.state), page.hardware.element,
       h("div", { class: "columns" },
         h("div", { class: "stack", css: { "align-content": "start" } },
           h("section", { class: "panel" }, h("h2", {}, "Resources"), page.gauges),
@@ -30,9 +31,10 @@ export async function nodeView(root, { parameters, at, signal, go }) {
     root.kept = page;
   }
   const page = root.kept;
-  fill(page.head, h("h1", {}, node.name), node.unschedulable && h("span", { class: "phase pending" }, "unschedulable"),
-    h("span", { class: "badge" }, node.host || "no agent"), node.silent_seconds !== null && h("span", { class: "bad", role: "status" }, `no report for ${age(node.silent_seconds)}`),
+  fill(page.head, h("h1", {}, node.name), h("span", { class: "states", role: "status" }, statusChips(node)),
+    node.host && h("span", { class: "badge" }, `${node.host} agent`),
     h("span", { class: "note" }, node.reported_at ? `reported ${moment(node.reported_at)}` : "no report yet"));
+  fill(page.state, stateLines(node, answer.object, at));
   page.hardware.show(hardware, { at, go });
   fill(page.gauges, gauges(node));
   fill(page.terms, overcommit(answer.overcommit));
@@ -55,6 +57,25 @@ export async function nodeView(root, { parameters, at, signal, go }) {
   return answer.moment;
 }
 
+// Taints, conditions that are bad with their reasons, the drain that closed it, zone and kind.
+function stateLines(node, object, at) {
+  const taints = taintsOf(node);
+  const drain = taints.map((taint) => /^drain\.descheduler\.koordinator\.sh\/drain-node=([^:]*)/.exec(taint)?.[1]).find((name) => name !== undefined);
+  const bad = node.conditions.split(" ").filter(Boolean).map((name) => (name === "NotReady" ? "Ready" : name));
+  const conditions = (object?.status?.conditions ?? []).filter((each) => bad.includes(each.type)).map((each) => `${each.type} is ${each.status}${each.reason ? ` (${each.reason})` : ""}`);
+  const labels = object?.metadata?.labels ?? {};
+  const line = (name, ...value) => h("span", {}, h("span", { class: "note" }, `${name} `), value);
+  return [
+    conditions.length > 0 && line("conditions", conditions.join(", ")),
+    drain !== undefined && line("drain", linkTo("/descheduling", at, drain)),
+    taints.length > 0 && line("taints", taints.map((taint) => h("code", { class: "taint" }, taint))),
+    labels["topology.kubernetes.io/zone"] && line("zone", labels["topology.kubernetes.io/zone"]),
+    labels["node.kubernetes.io/instance-type"] && line("kind", labels["node.kubernetes.io/instance-type"]),
+    object && h("details", {}, h("summary", { class: "note" }, `${Object.keys(labels).length} labels`),
+      h("dl", { class: "facts" }, Object.entries(labels).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]))),
+  ];
+}
+
 function gauges(node) {
   const row = (label, part, whole, show, tint) => whole > 0 && [
     h("span", {}, label),
@@ -63,13 +84,13 @@ function gauges(node) {
   ];
   const held = node.reservations > 0; // what Reservations hold and no pod takes is a part of what is requested
   return [
-    row("CPU asked", node.cpu_requested, node.cpu_milli, cores, "c1"),
-    held && row("… reserved", node.cpu_unused_reserved, node.cpu_milli, cores, "c5"), row("CPU used", node.cpu_used, node.cpu_milli, cores, "c2"),
-    row("reclaimed", node.batch_cpu, node.cpu_milli, cores, "c3"), row("… taken", node.batch_cpu_requested, node.batch_cpu, cores, "c3"),
-    row("memory", node.memory_requested, node.memory_bytes, bytes, "c1"),
-    held && row("… reserved", node.memory_unused_reserved, node.memory_bytes, bytes, "c5"), row("mem. used", node.memory_used, node.memory_bytes, bytes, "c2"),
-    row("reclaimed", node.batch_memory, node.memory_bytes, bytes, "c3"), row("GPUs", node.gpus_requested, node.gpus, grouped, "c4"),
-    held && row("… reserved", node.gpus_unused_reserved, node.gpus, grouped, "c5"),
+    row("CPU requested", node.cpu_requested, node.cpu_milli, cores, "c1"),
+    held && row("of it unused reserved", node.cpu_unused_reserved, node.cpu_milli, cores, "c5"), row("CPU used", node.cpu_used, node.cpu_milli, cores, "c2"),
+    row("CPU reclaimed", node.batch_cpu, node.cpu_milli, cores, "c3"), row("of it taken", node.batch_cpu_requested, node.batch_cpu, cores, "c3"),
+    row("memory requested", node.memory_requested, node.memory_bytes, bytes, "c1"),
+    held && row("of it unused reserved", node.memory_unused_reserved, node.memory_bytes, bytes, "c5"), row("memory used", node.memory_used, node.memory_bytes, bytes, "c2"),
+    row("memory reclaimed", node.batch_memory, node.memory_bytes, bytes, "c3"), row("GPUs", node.gpus_requested, node.gpus, grouped, "c4"),
+    held && row("of it unused reserved", node.gpus_unused_reserved, node.gpus, grouped, "c5"),
   ];
 }
 

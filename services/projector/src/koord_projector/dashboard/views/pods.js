@@ -1,9 +1,11 @@
 // Pods with filters, newest submission first.
 import { get } from "../api.js";
-import { fill, h } from "../dom.js";
+import { cut, fill, h, nodeLink, podLink } from "../dom.js";
 import { between, bytes, cores, counted, grouped, moment } from "../format.js";
+import { Grid } from "../grid.js";
 
 const PAGE = 100;
+const MOST = 10; // pages in one answer
 
 export async function podsView(root, { at, query, signal, go }) {
   root.kept ??= build(root, query, go);
@@ -37,39 +39,37 @@ function build(root, query, go) {
     phase: page.phase.value, qos: page.qos.value,
   });
   page.count = h("span", { class: "note" });
-  page.body = h("tbody", {});
-  page.more = h("button", { type: "button", class: "quiet more", onclick: () => { page.pages = Math.min(10, page.pages + 1); go("/pods", page.at); } }, "Show more");
+  page.more = h("button", { type: "button", class: "quiet more", onclick: () => { page.pages = Math.min(MOST, page.pages + 1); go("/pods", page.at); } }, "Show more");
+  page.grid = new Grid({
+    caption: "Pods", columns: columnsOf(page), empty: "No pod matches.", kind: "pods", limit: Infinity, open: (pod) => go(`/pods/${encodeURIComponent(pod.uid)}`, page.at),
+    onSort: () => { if (page.hasMore) { page.pages = MOST; go("/pods", page.at); } }, // sorts as many as one answer may have
+  });
   page.show = (answer) => {
     const { counts } = answer;
     const said = ["running", "placed", "pending", "terminating"].filter((name) => counts[name]).map((name) => `${grouped(counts[name])} ${name}`);
-    page.count.textContent = `${counted(answer.total, "pod")}${said.length ? `: ${said.join(", ")}` : ""}`;
-    fill(page.body, answer.pods.map((pod) => podRow(pod, page)),
-      answer.pods.length === 0 && h("tr", {}, h("td", { colspan: "9", class: "empty" }, "No pod matches.")));
-    page.more.hidden = !answer.cursor || answer.pods.length >= answer.total || page.pages >= 10;
+    page.hasMore = Boolean(answer.cursor) && answer.pods.length < answer.total && page.pages < MOST;
+    page.count.textContent = `${counted(answer.total, "pod")}${said.length ? `: ${said.join(", ")}` : ""}`
+      + (answer.pods.length < answer.total ? `; ${page.grid.sorted ? "sorted are" : "shown are"} the newest ${grouped(answer.pods.length)}` : "");
+    page.grid.show(answer.pods);
+    page.more.hidden = !page.hasMore;
   };
   fill(root, h("section", { class: "panel" },
     h("div", { class: "bar" }, h("h2", {}, page.gang ? `Pods of the gang ${page.gang}` : "Pods"), page.count),
     h("div", { class: "filters" }, page.text, page.namespace, page.phase, page.qos, page.node),
-    h("div", { class: "table" }, h("table", { class: "list pods" },
-      h("thead", {}, h("tr", {}, ["Pod", "Phase", "QoS", "Node"].map((name) => h("th", {}, name)),
-        ["CPU", "Memory"].map((name) => h("th", { class: "number" }, name)),
-        h("th", {}, "Submitted"), h("th", { class: "number" }, "Waited"), h("th", {}, "Newest reason"))), page.body)),
-    page.more));
+    page.grid.element, page.more));
   return page;
 }
 
-function podRow(pod, page) {
-  const amounts = pod.requests;
-  const cpu = amounts.cpu ?? amounts["kubernetes.io/batch-cpu"] ?? 0;
-  const memory = amounts.memory ?? amounts["kubernetes.io/batch-memory"] ?? 0;
-  const suffix = page.at ? `?at=${encodeURIComponent(page.at)}` : "";
-  return h("tr", { class: "link", onclick: (event) => { if (!event.target.closest("a")) page.go(`/pods/${encodeURIComponent(pod.uid)}`, page.at); } },
-    h("td", {}, h("a", { href: `#/pods/${encodeURIComponent(pod.uid)}${suffix}` }, h("span", { class: "note" }, `${pod.namespace}/`), pod.name)),
-    h("td", {}, h("span", { class: `phase ${pod.phase}` }, pod.phase)),
-    h("td", {}, h("span", { class: `qos ${pod.qos}` }, pod.qos)),
-    h("td", { class: "nowrap" }, pod.node ? h("a", { href: `#/nodes/${encodeURIComponent(pod.node)}${suffix}` }, pod.node) : ""),
-    h("td", { class: "number" }, cores(cpu)), h("td", { class: "number" }, bytes(memory)),
-    h("td", { class: "nowrap" }, moment(pod.submitted_at)),
-    h("td", { class: "number" }, pod.placed_at ? between(pod.submitted_at, pod.placed_at) : ""),
-    h("td", { class: "note wrap reason" }, pod.message));
-}
+const requested = (pod, name) => pod.requests[name] ?? pod.requests[`kubernetes.io/batch-${name}`] ?? 0;
+
+const columnsOf = (page) => [
+  { name: "Pod", value: (pod) => `${pod.namespace}/${pod.name}`, cell: (pod) => podLink(pod, page.at) },
+  { name: "Phase", value: (pod) => pod.phase, cell: (pod) => h("span", { class: `phase ${pod.phase}` }, pod.phase) },
+  { name: "QoS", value: (pod) => pod.qos, cell: (pod) => h("span", { class: `qos ${pod.qos}` }, pod.qos) },
+  { name: "Node", value: (pod) => pod.node || null, cell: (pod) => (pod.node ? nodeLink(pod.node, page.at) : "") },
+  { name: "CPU", number: true, value: (pod) => requested(pod, "cpu"), cell: (pod) => cores(requested(pod, "cpu")) },
+  { name: "Memory", number: true, value: (pod) => requested(pod, "memory"), cell: (pod) => bytes(requested(pod, "memory")) },
+  { name: "Submitted", value: (pod) => pod.submitted_at, cell: (pod) => moment(pod.submitted_at) },
+  { name: "Waited", number: true, value: (pod) => (pod.placed_at ? new Date(pod.placed_at) - new Date(pod.submitted_at) : null), cell: (pod) => (pod.placed_at ? between(pod.submitted_at, pod.placed_at) : "") },
+  { name: "Newest reason", class: "note whole", cell: (pod) => pod.message && cut(pod.message) },
+];

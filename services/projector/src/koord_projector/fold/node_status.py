@@ -1,0 +1,31 @@
+"""What keeps pods away from a node, as short texts for lists: its conditions and its taints."""
+
+from typing import Final
+
+from koordcore.protocol.objects import Node
+
+_PRESSURES: Final = frozenset(("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"))
+_SHOWN_TAINTS: Final = 20
+_LONGEST_TAINT: Final = 200
+
+
+def conditions_text(node: Node) -> str:
+    """The conditions that are bad, separated by blanks: NotReady, DiskPressure; "" if none is.
+
+    A node without the condition Ready has no kubelet that reports one, and is not called NotReady.
+    """
+    bad = [
+        "NotReady" if each.type == "Ready" else each.type
+        for each in node.status.conditions
+        if (each.type == "Ready" and each.status != "True") or (each.type in _PRESSURES and each.status == "True")
+    ]
+    return " ".join(bad)
+
+
+def taints_text(node: Node) -> str:
+    """The taints as kubectl writes them, separated by blanks; at most 20, each cut after 200 characters."""
+    texts = [
+        f"{each.key}{'=' if each.value else ''}{each.value}:{each.effect}"[:_LONGEST_TAINT]
+        for each in node.spec.taints[:_SHOWN_TAINTS]
+    ]
+    return " ".join(texts)
