@@ -363,8 +363,30 @@ def test_events_tail_filters_and_opens(page: Page, cluster: SyntheticCluster) ->
     of_nodes = re.compile("Pods|BeCpu|Agent|Interference")
     expect(page.locator(".tail .row .type").filter(has_not_text=of_nodes)).to_have_count(0)
     expect(page.locator(".tail .row").first.locator(".type")).to_have_text(of_nodes)
-    page.locator(".tail .row").first.click()
+    page.locator(".tail .row:not(.fold)").first.click()
     expect(page.locator(".tail pre")).to_contain_text('"occurred_at"')
+
+
+def test_equal_events_are_folded_copies_are_hidden_and_a_text_filters(page: Page, cluster: SyntheticCluster) -> None:
+    added = sum(event.type == "NodeSpecAdded" for event in cluster.facts)
+    page.goto("/#/events?at=2026-11-20T07:00:30Z")
+    types = page.locator(".tail .row .type")
+    fold = page.locator(".tail .row.fold", has_text="NodeSpecAdded")
+    expect(fold).to_contain_text(f"{added} in a row")
+    expect(types.filter(has_text="CustomObjectObserved")).to_have_count(0)
+    fold.click()
+    expect(page.locator(".tail .folded .row")).to_have_count(added)
+    page.get_by_label("copies of objects").check()
+    expect(types.filter(has_text="CustomObjectObserved").first).to_be_visible()
+    page.get_by_label("copies of objects").uncheck()
+    placed = next(event for event in reversed(cluster.facts) if event.type == "PodPlaced")
+    page.locator("#live").click()
+    page.get_by_label("Text").fill(placed.ref.id)
+    expect(page.locator(".tail .row .seq", has_text=f"{placed.seq:,}")).to_be_visible()
+    of_pod = sum(placed.ref.id in event.body.decode() or event.ref.id == placed.ref.id for event in cluster.facts)
+    expect(page.locator(".tail .row")).to_have_count(of_pod)
+    page.get_by_label("Text").fill("no fact has this")
+    expect(page.locator("#view")).to_contain_text("No fact matches.")
 
 
 def test_a_users_text_is_text(page: Page) -> None:

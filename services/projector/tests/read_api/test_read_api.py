@@ -149,6 +149,17 @@ def test_objects_can_be_read_as_of_any_moment(client: httpx.Client) -> None:
     assert ids == sorted(event.ref.id for event in CLUSTER.facts[:300] if event.ref.kind == "nodespec")
 
 
+def test_events_of_some_kinds_are_left_out_and_a_text_is_found(client: httpx.Client) -> None:
+    newest = get(client, "/api/events", without="podspec, pod", limit=500)["events"]
+    expected = [event.seq for event in reversed(CLUSTER.facts) if event.ref.kind not in ("podspec", "pod")]
+    assert [event["seq"] for event in newest] == expected[:500]
+    uid = next(event.ref.id for event in CLUSTER.facts if event.type == "PodPlaced")
+    found = get(client, "/api/events", text=uid, limit=500)["events"]
+    told = [event.seq for event in reversed(CLUSTER.facts) if uid in event.body.decode() or event.ref.id == uid]
+    assert [event["seq"] for event in found] == told
+    assert {event["kind"] for event in found} >= {"pod", "podspec", "node", "nodestate"}
+
+
 def test_objects_are_those_with_a_prefix(client: httpx.Client) -> None:
     topologies = sorted(event.ref.id for event in CLUSTER.facts if event.ref.id.startswith("noderesourcetopologies="))
     assert len(topologies) > 6

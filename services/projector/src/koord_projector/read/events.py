@@ -21,6 +21,8 @@ from koord_projector.store.database import READ_ERRORS, Database
 _ONE: Final = text("SELECT * FROM events WHERE seq = :seq")
 SCANNED = 200_000
 """Largest number of facts that are searched for one page. The next page continues from there."""
+_READ_FOR_TEXT: Final = 20_000
+"""As `SCANNED`, if the bodies are searched for a text."""
 
 
 class EventItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +57,8 @@ class EventsQuery(Query, frozen=True, kw_only=True):
     kind: Annotated[Text, about("Only facts of this kind of aggregate.")] = ""
     id: Annotated[Text, about("Only facts of this aggregate.")] = ""
     type: Annotated[Text, about("Only facts of this type.")] = ""
+    without: Annotated[Text, about("Only facts of other kinds than these, separated by commas.")] = ""
+    text: Annotated[Text, about("Only facts whose id or body contains this text.")] = ""
     before: Before | None = None
     after: After = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=500), about("Facts per page.")] = 100
@@ -78,17 +82,24 @@ class EventsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 async def page_events(reading: Reading, query: EventsQuery) -> EventsAnswer:
     """A page of facts, newest first.
 
-    Unless the condition names one aggregate, at most 200,000 positions are searched for one page. So a page may have
-    fewer facts than `limit`, even none, although older facts match. Then `before` of the answer is the place to go on.
+    Unless the condition names one aggregate, at most 200,000 positions are searched for one page, with `text` 20,000.
+    So a page may have fewer facts than `limit`, even none, although older facts match. Then `before` of the answer is
+    the place to go on.
     """
     connection, before, after, limit = reading.connection, query.before, query.after, query.limit
     position = (await connection.execute(text("SELECT position FROM projection WHERE stream = 'ev'"))).scalar() or 0
     end = position + 1 if before is None else min(before, position + 1)
     of_one = bool(query.kind and query.id)
-    floor = after if of_one else max(after, end - SCANNED)
+    floor = after if of_one else max(after, end - (_READ_FOR_TEXT if query.text else SCANNED))
     conditions = ["seq > :floor", "seq < :end"]
-    wanted = {name: value for name in ("kind", "id", "type") if (value := getattr(query, name))}
+    wanted: dict[str, Any] = {name: value for name in ("kind", "id", "type") if (value := getattr(query, name))}
     conditions += [f"{name} = :{name}" for name in wanted]
+    if query.without:
+        conditions.append("kind <> ALL(CAST(:without AS text[]))")
+        wanted["without"] = [kind.strip() for kind in query.without.split(",")]
+    if query.text:
+        conditions.append("(position(:text in id) > 0 OR position(:text in body) > 0)")
+        wanted["text"] = query.text
     statement = f"SELECT * FROM events WHERE {' AND '.join(conditions)} ORDER BY seq DESC LIMIT :limit"  # noqa: S608
     values: dict[str, Any] = {"floor": floor, "end": end, "limit": limit, **wanted}
     rows = (await connection.execute(text(statement), values)).all()

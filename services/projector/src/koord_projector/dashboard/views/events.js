@@ -4,7 +4,11 @@ import { fill, h } from "../dom.js";
 import { grouped, moment } from "../format.js";
 
 const KEPT = 400;
-const KINDS = ["pod", "podspec", "node", "nodespec", "nodepolicy", "nodestate", "criproxy", "config", "controller", "recommendation", "quotaprofile", "workloadspec", "namespace", "priorityclass", "fold"];
+const PAGE = 100;
+const PAGES_AT_ONCE = 5; // a text may be rare: so many pages are searched before the reader is asked
+const FOLDED = 3; // as many facts of one type in a row become one line
+const KINDS = ["pod", "podspec", "gang", "reservation", "quota", "node", "nodespec", "nodepolicy", "nodestate", "criproxy", "config", "controller", "descheduler", "migration", "drain", "draingroup", "recommendation", "quotaprofile", "workloadspec", "customspec", "namespace", "priorityclass", "fold"];
+const MIRRORS = ["customspec", "workloadspec", "namespace", "priorityclass"]; // copies of objects, which others decided
 
 export async function eventsView(root, { at, query, signal, go }) {
   root.kept ??= build(root, go);
@@ -12,24 +16,26 @@ export async function eventsView(root, { at, query, signal, go }) {
   page.choose(query.get("kind"), query.get("id") ?? "");
   page.at = at;
   page.source?.close();
-  let before = null;
   let asked = null;
+  page.older = null;
   if (at) {
     asked = (await get("/api/cluster", { at }, signal)).moment;
-    before = asked.position + 1;
+    page.older = asked.position + 1;
   }
-  const answer = await get("/api/events", { ...page.filter(), before, limit: 100 }, signal);
-  fill(page.rows, answer.events.map((event) => row(event)));
-  page.older = answer.before;
-  page.more.hidden = answer.before === null;
+  page.events = [];
+  const answer = await page.load(signal);
   if (!at) page.listen(answer.position);
-  return asked ?? { position: answer.position, occurred_at: answer.events[0]?.occurred_at ?? "" };
+  return asked ?? { position: answer.position, occurred_at: page.events[0]?.occurred_at ?? "" };
 }
 
 function build(root, go) {
-  const page = { source: null, paused: false, older: null, at: "", id: "" };
-  page.kind = h("select", { "aria-label": "Kind", onchange: () => go("/events", page.at) },
+  const page = { source: null, paused: false, older: null, at: "", id: "", events: [], open: new Set(), gap: 0 };
+  const again = () => go("/events", page.at);
+  let timer = 0;
+  page.kind = h("select", { "aria-label": "Kind", onchange: again },
     h("option", { value: "" }, "all kinds"), KINDS.map((kind) => h("option", { value: kind }, kind)));
+  page.text = h("input", { type: "search", "aria-label": "Text", placeholder: "pod, node or any text in a fact", oninput: () => { clearTimeout(timer); timer = setTimeout(again, 250); } });
+  page.mirrors = h("input", { type: "checkbox", onchange: again });
   page.only = h("span", { class: "note" });
   page.choose = (kind, id) => { // the address names an aggregate: only its facts are shown
     if (kind !== null && ![...page.kind.options].some((option) => option.value === kind)) page.kind.append(h("option", { value: kind }, kind));
@@ -37,52 +43,98 @@ function build(root, go) {
     page.id = kind === null ? "" : id;
     page.only.textContent = page.id ? `only ${kind} ${page.id}` : "";
   };
-  page.filter = () => ({ kind: page.kind.value, id: page.id });
+  page.without = () => (page.mirrors.checked || page.kind.value ? [] : MIRRORS);
+  page.filter = () => ({ kind: page.kind.value, id: page.id, text: page.text.value.trim(), without: page.without().join(",") });
+  page.isWanted = (event) => {
+    const { kind, id, text } = page.filter();
+    return (!kind || event.kind === kind) && (!id || event.id === id) && !page.without().includes(event.kind) && (!text || `${event.id} ${event.summary}`.includes(text));
+  };
   page.pause = h("button", { type: "button", class: "quiet", "aria-pressed": "false", onclick: () => {
     page.paused = !page.paused;
     page.pause.setAttribute("aria-pressed", String(page.paused));
     page.pause.textContent = page.paused ? "Go on" : "Pause";
-    if (!page.paused) go("/events", page.at);
+    if (!page.paused) again();
   } }, "Pause");
   page.rows = h("div", {});
-  page.more = h("button", { type: "button", class: "quiet more", onclick: async () => {
-    const answer = await get("/api/events", { ...page.filter(), before: page.older, limit: 100 });
-    page.rows.append(...answer.events.map((event) => row(event)));
-    page.older = answer.before;
-    page.more.hidden = answer.before === null;
-  } }, "Show older");
+  page.more = h("button", { type: "button", class: "quiet more", onclick: () => page.load() }, "Show older");
+  page.load = async (signal) => {
+    let answer = null;
+    const wanted = page.events.length + PAGE;
+    for (let pages = 0; pages < PAGES_AT_ONCE; pages += 1) {
+      answer = await get("/api/events", { ...page.filter(), before: page.older, limit: PAGE }, signal);
+      page.events.push(...answer.events);
+      page.older = answer.before;
+      if (page.older === null || page.events.length >= wanted) break;
+    }
+    page.more.hidden = page.older === null;
+    page.paint();
+    return answer;
+  };
+  page.paint = () => fill(page.rows, page.gap > 0 && h("div", { class: "gap" }, `${grouped(page.gap)} more facts were too many to show as they came`),
+    runs(page.events).flatMap((run) => rowsOf(run, page)),
+    page.events.length === 0 && h("p", { class: "empty" }, page.older === null ? "No fact matches." : "No fact matches among the newest ones."));
   page.listen = (after) => {
     page.source = new EventSource(`/api/events/stream?after=${after}`);
     page.source.addEventListener("facts", (message) => {
       if (page.paused) return;
-      const wanted = JSON.parse(message.data).filter((event) => (!page.kind.value || event.kind === page.kind.value) && (!page.id || event.id === page.id));
-      page.rows.prepend(...wanted.reverse().map((event) => row(event)));
-      while (page.rows.childElementCount > KEPT) page.rows.lastElementChild.remove();
+      const wanted = JSON.parse(message.data).filter(page.isWanted);
+      if (wanted.length === 0) return;
+      page.events.unshift(...wanted.reverse());
+      if (page.events.length > KEPT) {
+        page.events.length = KEPT;
+        page.older = page.events.at(-1).seq;
+        page.more.hidden = false;
+      }
+      page.paint();
     });
     page.source.addEventListener("skipped", (message) => {
-      if (!page.paused) page.rows.prepend(h("div", { class: "gap" }, `${grouped(JSON.parse(message.data).skipped)} more facts`));
+      if (page.paused) return;
+      page.gap += JSON.parse(message.data).skipped;
+      page.paint();
     });
   };
   page.close = () => page.source?.close();
   fill(root, h("section", { class: "panel" },
-    h("div", { class: "bar" }, h("h2", {}, "Events"), h("span", { class: "note" }, "facts in the order of the log, newest first; click for the whole event"),
-      page.only, h("span", { class: "push" }), page.kind, page.pause),
+    h("div", { class: "bar" }, h("h1", { class: "h2" }, "Events"), h("span", { class: "note" }, "facts in the order of the log, newest first; press one for the whole event"), page.only),
+    h("div", { class: "filters" }, page.text, page.kind, h("label", { class: "check" }, page.mirrors, " copies of objects"), page.pause),
     h("div", { class: "tail" }, page.rows), page.more));
   return page;
 }
 
-function row(event) {
-  const line = h("div", { class: "row", tabindex: "0", role: "button" },
-    h("span", { class: "seq" }, grouped(event.seq)), h("span", { class: "at" }, moment(event.occurred_at)),
-    h("span", { class: "type" }, event.type), h("span", { title: event.summary }, event.summary), h("span", { class: "actor", title: event.actor }, event.actor));
-  const whole = h("div", {}, line);
-  const toggle = async () => {
-    if (whole.childElementCount > 1) { whole.lastElementChild.remove(); return; }
-    const body = h("pre", {}, "…");
-    whole.append(body);
-    body.textContent = JSON.stringify(await get(`/api/events/${event.seq}`), null, 2);
+// Facts of one type in a row together.
+function runs(events) {
+  const found = [];
+  for (const event of events) {
+    if (found.at(-1)?.[0].type === event.type) found.at(-1).push(event);
+    else found.push([event]);
+  }
+  return found;
+}
+
+// A run that is long enough is one line, which opens its facts.
+function rowsOf(run, page) {
+  if (run.length < FOLDED) return run.map((event) => row(event, page));
+  const key = run.at(-1).seq; // the oldest one stays while new ones come
+  const isOpen = page.open.has(key);
+  const toggle = () => {
+    if (!page.open.delete(key)) page.open.add(key);
+    page.paint();
   };
-  line.addEventListener("click", toggle);
-  line.addEventListener("keydown", (key) => { if (key.key === "Enter") toggle(); });
-  return whole;
+  const line = h("button", { type: "button", class: "row fold", "aria-expanded": String(isOpen), onclick: toggle },
+    h("span", { class: "seq" }, grouped(run[0].seq)), h("span", { class: "at" }, moment(run[0].occurred_at)),
+    h("span", { class: "type" }, run[0].type), h("span", { title: run[0].summary }, h("b", {}, `${grouped(run.length)} in a row`), ` · ${run[0].summary}`), h("span", { class: "actor" }, run[0].actor));
+  return [line, isOpen && h("div", { class: "folded" }, run.map((event) => row(event, page)))];
+}
+
+function row(event, page) {
+  const isOpen = page.open.has(`body ${event.seq}`);
+  const body = isOpen && h("pre", {}, "…");
+  if (body) get(`/api/events/${event.seq}`).then((whole) => { body.textContent = JSON.stringify(whole, null, 2); });
+  const toggle = () => {
+    if (!page.open.delete(`body ${event.seq}`)) page.open.add(`body ${event.seq}`);
+    page.paint();
+  };
+  return [h("button", { type: "button", class: "row", "aria-expanded": String(isOpen), onclick: toggle },
+    h("span", { class: "seq" }, grouped(event.seq)), h("span", { class: "at" }, moment(event.occurred_at)),
+    h("span", { class: "type", title: event.type }, event.type), h("span", { title: event.summary }, event.summary), h("span", { class: "actor", title: event.actor }, event.actor)), body];
 }
