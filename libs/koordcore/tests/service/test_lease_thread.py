@@ -22,10 +22,10 @@ from support.bus.plain_client import plain_client
 from support.leases.places import MemoryLeaseStore, kv_bucket
 from support.until import until
 
-BRIEF = LeaseTimes(duration=0.8, renew_deadline=0.5, retry=0.05)
+BRIEF = LeaseTimes(duration=1.6, renew_deadline=1.0, retry=0.05)
 BUCKET = "leader_thread"
 RENEWALS = 40
-"""Renewals of about four renew deadlines."""
+"""Renewals of about two renew deadlines."""
 
 
 class Counted:
