@@ -13,7 +13,7 @@ from koordcore.bus.factory import memory_bus
 from koordcore.events import CATALOGUE
 from koordcore.events.descheduling import EvictionRefused, RoundMove
 from koordcore.events.envelope import AggregateRef, Draft, Origin
-from koordcore.events.explanations import DecisionAbandoned, PodGated, PodUnschedulable
+from koordcore.events.explanations import DecisionAbandoned, GangProgress, PodGated, PodUnschedulable
 from koordcore.events.objects import PodSpecAdded
 from koordcore.protocol import keys
 from koordcore.protocol.objects import ObjectMeta, Pod
@@ -127,6 +127,30 @@ async def test_a_pod_that_may_not_be_attempted_is_told_why_and_whether_it_ever_w
     assert (answer["attempted"], answer["pods"][0]["attempts"]) == (attempts > 0, attempts)
 
 
+async def test_a_gang_is_told_with_the_number_of_its_members(postgres_server_dsn: str) -> None:
+    log = MemoryLog()
+    annotations = {keys.GANG_NAME: "training", keys.GANG_MIN_AVAILABLE: "3"}
+    metadata = ObjectMeta(name="g", namespace="n", uid="u", annotations=annotations)
+    origin = Origin(causation_id="c", correlation_id="u", actor="test", occurred_at="2026-01-01T00:00:00.000000Z")
+    submitted = PodSpecAdded(object=Pod(metadata=metadata))
+    [sealed] = CATALOGUE.seal([Draft(AggregateRef("podspec", "u"), submitted, 0)], origin)
+    log.store(sealed.ref, sealed.headers, sealed.body)
+    progress = GangProgress(gang="n/training", needs=3, exist=1)
+    bus = memory_bus(log=log)
+    gated = PodGated(namespace="n", name="g", message="too few", gang=progress)
+    await bus.explanations.publish(AggregateRef("pod", "u"), gated, origin)
+    with fresh_database(postgres_server_dsn) as dsn:
+        async with serving(dsn, bus) as url, httpx.AsyncClient(base_url=url, timeout=DEADLINE_SECONDS) as client:
+            pod: Any = {"pod": {"why": ""}}
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                while not pod["pod"]["why"]:
+                    pod = (await client.get("/api/pods/u")).raise_for_status().json()
+            gangs = (await client.get("/api/gangs")).raise_for_status().json()
+    sentence = "Gang n/training: 0 of 3 placed, 1 of 3 exist: waits for 2 more pods."
+    assert pod["pod"]["why"] == sentence
+    assert [gang["why"] for gang in gangs["gangs"]] == [sentence]
+
+
 async def test_a_pod_that_a_round_refused_before_it_was_pending_is_told_why_it_is_pending(
     postgres_server_dsn: str,
 ) -> None:
@@ -152,3 +176,5 @@ async def test_a_pod_that_a_round_refused_before_it_was_pending_is_told_why_it_i
     assert [pod["message"] for pod in pods["pods"]] == [GATED.message]
     assert pod["pod"]["message"] == GATED.message
     assert [gang["message"] for gang in gangs["gangs"]] == [GATED.message]
+    # Nothing states how many members the gang needs.
+    assert [gang["why"] for gang in gangs["gangs"]] == [""]
