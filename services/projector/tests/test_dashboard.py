@@ -101,6 +101,89 @@ def test_the_slider_shows_a_past_moment_and_live_comes_back(page: Page, base_url
     expect(page.locator("#live")).to_have_attribute("aria-pressed", "true")
 
 
+def test_marks_below_the_slider_lead_to_changes_evictions_and_disturbances(page: Page, base_url: str) -> None:
+    marks = page.request.get(f"{base_url}/api/marks").json()["marks"]
+    with page.expect_response("**/api/marks"):
+        page.goto("/")
+    expect(page.locator("#moment")).to_contain_text("live · position")
+    page.wait_for_function(PAINTED)
+    page.get_by_role("button", name="Earlier change").click()
+    expect(page).to_have_url(re.compile(rf"at={marks[-1]['seq']}$"))
+    expect(page.locator("#moment")).to_contain_text(f"position {marks[-1]['seq']:,}")
+    page.get_by_role("button", name="Earlier change").click()
+    expect(page).to_have_url(re.compile(rf"at={marks[-2]['seq']}$"))
+    expect(page.locator("#moment")).to_contain_text(f"position {marks[-2]['seq']:,}")
+    page.get_by_role("button", name="Later change").click()
+    expect(page).to_have_url(re.compile(rf"at={marks[-1]['seq']}$"))
+    expect(page.locator("#moment")).to_contain_text(f"position {marks[-1]['seq']:,}")
+    page.get_by_role("button", name="Later change").click()
+    expect(page.locator("#live")).to_have_attribute("aria-pressed", "true")
+    scale = page.locator("canvas.timeline")
+    width = scale.evaluate("canvas => canvas.clientWidth")
+    scale.hover(position={"x": width - 8, "y": 6})  # all marks are in the last second
+    expect(scale).to_have_attribute("title", re.compile("^(configuration|eviction|disturbance): "))
+    scale.click(position={"x": width - 8, "y": 6})
+    expect(page).to_have_url(re.compile(rf"at=({'|'.join(str(mark['seq']) for mark in marks)})$"))
+
+
+PAINTED = """() => { const canvas = document.querySelector("canvas.timeline");
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const colours = new Set();
+  for (let at = 0; at < data.length; at += 4) if (data[at + 3] === 255) colours.add(data[at] * 65536 + data[at + 1] * 256 + data[at + 2]);
+  return colours.size >= 3; }"""  # noqa: E501
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata"])
+def test_the_scale_has_whole_times_of_the_zone(browser: Browser, base_url: str, zone: str) -> None:
+    context = browser.new_context(base_url=base_url, timezone_id=zone)
+    page = context.new_page()
+    page.add_init_script(f"localStorage.setItem('koord-zone', '{'utc' if zone == 'UTC' else 'local'}')")
+    page.goto("/")
+    found = page.evaluate(
+        """async () => { const { inSteps } = await import("/assets/timesteps.js");
+             const at = Date.UTC(2026, 10, 20, 21, 10, 3);
+             return [8000, 90 * 60e3, 5 * 3600e3, 40 * 86400e3].map((long) => inSteps([at, at + long], 6).map(([time, label]) => label)); }"""  # noqa: E501
+    )
+    context.close()
+    offset = "21:" if zone == "UTC" else "02:"
+    assert found[0] == [f"{offset}{10 if zone == 'UTC' else 40}:0{second}" for second in (4, 6, 8)] + [
+        f"{offset}{10 if zone == 'UTC' else 40}:10"
+    ]
+    for labels in found[1:]:
+        assert 2 <= len(labels) <= 7
+        assert all(re.fullmatch(r"\d\d:(00|15|30|45)|\d{4}-\d\d-\d\d", label) for label in labels)
+
+
+def test_two_moments_are_compared(page: Page, base_url: str) -> None:
+    page.goto("/#/cluster?at=600")
+    expect(page.locator("#moment")).to_contain_text("position 600")
+    page.get_by_role("button", name="Compare").click()
+    expect(page).to_have_url(re.compile(r"#/compare\?from=600&at=600"))
+    expect(page.locator("#view")).to_contain_text("No node differs.")
+    page.goto("/#/compare?from=600&at=1500")
+    before, after = (page.request.get(f"{base_url}/api/cluster?at={at}").json() for at in (600, 1500))
+    row = page.get_by_role("region", name="Totals").locator("tr", has_text="Pods running")
+    more = after["pods"]["running"] - before["pods"]["running"]
+    expect(row.locator("td")).to_have_text(
+        ["Pods running", str(before["pods"]["running"]), str(after["pods"]["running"]), f"+{more}"]
+    )
+    nodes = [
+        {node["name"]: node for node in page.request.get(f"{base_url}/api/nodes?at={at}").json()["nodes"]}
+        for at in (600, 1500)
+    ]
+    differing = page.get_by_role("region", name="Nodes that differ").locator("tbody tr")
+    first = differing.first.locator("a").inner_text()
+    pods = nodes[1][first]["pods"] - nodes[0][first]["pods"]
+    expect(differing.first.locator("td").nth(2)).to_have_text(f"{pods:+}".replace("-", "−").replace("+0", "="))
+    page.get_by_role("button", name="Swap").click()
+    expect(row.locator("td").last).to_have_text(f"−{more}")
+    marked = page.request.get(f"{base_url}/api/marks").json()["marks"]
+    page.goto(f"/#/compare?from={marked[0]['seq'] - 1}")
+    between = page.get_by_role("region", name="In between").locator("tbody tr")
+    expect(between).to_have_count(len(marked))
+    expect(between.first).to_contain_text(marked[0]["summary"])
+
+
 def test_a_tile_and_the_end_of_its_line_tell_one_number(page: Page, cluster: SyntheticCluster) -> None:
     reported = cluster.reports[len(cluster.reports) // 2].origin.occurred_at
     page.goto(f"/#/cluster?at={reported}")

@@ -14,7 +14,7 @@ pytestmark = DASHBOARD_MARKS
 
 VIEWS = (
     "cluster", "nodes", "colocation", "pods", "pending", "gangs", "quotas", "reservations", "descheduling",
-    "recommendations", "configuration", "events", "search?text=api",
+    "recommendations", "configuration", "events", "compare?from=600&at=1500", "search?text=api",
 )  # fmt: skip
 
 

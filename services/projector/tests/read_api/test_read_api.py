@@ -160,6 +160,23 @@ def test_events_of_some_kinds_are_left_out_and_a_text_is_found(client: httpx.Cli
     assert {event["kind"] for event in found} >= {"pod", "podspec", "node", "nodestate"}
 
 
+def test_marks_are_changes_of_configuration_evictions_and_disturbances(client: httpx.Client) -> None:
+    marked = ("ConfigAccepted", "ConfigRejected", "PodsEvictedByAgent", "InterferenceDetected")
+    expected = [(event.seq, event.type, event.occurred_at) for event in CLUSTER.facts if event.type in marked]
+    marks = get(client, "/api/marks")["marks"]
+    assert [(mark["seq"], mark["type"], mark["occurred_at"]) for mark in marks] == expected
+    assert {mark["type"]: mark["kind"] for mark in marks} == {
+        "ConfigAccepted": "configuration",
+        "ConfigRejected": "configuration",
+        "PodsEvictedByAgent": "eviction",
+        "InterferenceDetected": "disturbance",
+    }
+    newest = get(client, "/api/marks", limit=1)["marks"]
+    assert [mark["seq"] for mark in newest] == sorted(
+        max(seq for seq, type_, _ in expected if type_ in types) for types in (marked[:2], marked[2:3], marked[3:])
+    )
+
+
 def test_objects_are_those_with_a_prefix(client: httpx.Client) -> None:
     topologies = sorted(event.ref.id for event in CLUSTER.facts if event.ref.id.startswith("noderesourcetopologies="))
     assert len(topologies) > 6

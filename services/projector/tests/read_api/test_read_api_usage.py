@@ -72,6 +72,8 @@ def test_archived_reports_come_in_pages_in_the_order_of_their_times_with_the_bod
 def test_series_are_columns_over_the_whole_time(client: httpx.Client) -> None:
     answer = get(client, "/api/series", points=50)
     assert answer["time"] == sorted(answer["time"])
+    assert answer["positions"] == sorted(answer["positions"])
+    assert (len(answer["positions"]), answer["positions"][-1]) == (len(answer["time"]), len(CLUSTER.facts))
     assert {len(column) for column in answer["columns"].values()} == {len(answer["time"])}
     cluster = get(client, "/api/cluster")
     assert answer["columns"]["cpu_requested"][-1] == cluster["cpu_requested"]

@@ -5,9 +5,11 @@
 import { get } from "./api.js";
 import { fill, h } from "./dom.js";
 import { age, counted, grouped, moment } from "./format.js";
+import { Timeline } from "./timeline.js";
 import { switchZone, zoneName } from "./zone.js";
 import { clusterView } from "./views/cluster.js";
 import { colocationView } from "./views/colocation.js";
+import { compareView } from "./views/compare.js";
 import { configurationView } from "./views/configuration.js";
 import { deschedulingView } from "./views/descheduling.js";
 import { eventsView } from "./views/events.js";
@@ -39,8 +41,10 @@ const ROUTES = [
   [/^\/reservations$/, "reservations", reservationsView, 3000],
   [/^\/descheduling$/, "descheduling", deschedulingView, 4000],
   [/^\/events$/, "events", eventsView, 0],
+  [/^\/compare$/, "compare", compareView, 0],
 ];
 const STATUS_MILLIS = 2000;
+const TIMELINE_MILLIS = 30_000;
 const SAME_MILLIS = 8000; // ages on a page grow also if nothing new is stored
 const OTHER_CLOCK_MILLIS = 60_000;
 const SLIDER_STEPS = 2000;
@@ -183,6 +187,7 @@ async function look() {
     status.classList.toggle("bad", Boolean(answer.trouble));
     if (answer.first_at) range = [new Date(answer.first_at).getTime(), new Date(answer.last_at).getTime()];
     now = answer.now;
+    showTimeline();
     stored = [answer.position, answer.observations, answer.explanations, answer.trouble].join();
     if (told.at || !told.answer) placeThumb();
     else showMoment(told.at, told.answer);
@@ -197,6 +202,33 @@ let looking = 0;
 document.addEventListener("visibilitychange", () => { // a page that nobody sees asks for nothing
   clearTimeout(looking);
   if (!document.hidden) { look(); draw(); }
+});
+
+const timeline = new Timeline((position) => moveTo(String(position)));
+slider.after(timeline.canvas);
+let timelineAt = 0;
+
+// The scale follows each answer; what it shows is asked for now and then, after the page has what it needs.
+function showTimeline() {
+  if (!range) return;
+  timeline.show(range);
+  if (Date.now() - timelineAt < TIMELINE_MILLIS) return;
+  timelineAt = Date.now();
+  Promise.all([get("/api/series", { points: 500 }), get("/api/marks")])
+    .then(([series, { marks }]) => timeline.show(range, series, marks))
+    .catch(() => { timelineAt = 0; });
+}
+
+for (const [id, step] of [["earlier", -1], ["later", 1]]) {
+  document.getElementById(id).addEventListener("click", () => {
+    const position = told.answer?.position;
+    const mark = position === undefined ? undefined : timeline.neighbour(position, step);
+    if (mark) moveTo(String(mark.seq));
+    else if (step > 0) moveTo("");
+  });
+}
+document.getElementById("compare").addEventListener("click", () => {
+  if (told.answer) go("/compare", parsed().query.get("at"), new URLSearchParams({ from: told.answer.position }));
 });
 
 let asked = 0;
@@ -230,6 +262,7 @@ document.getElementById("theme").addEventListener("click", () => {
   document.documentElement.dataset.theme = dark ? "light" : "dark";
   localStorage.setItem("koord-theme", dark ? "light" : "dark");
   root.kept?.repaint?.();
+  timeline.paint();
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => root.kept?.repaint?.());
 const zone = document.getElementById("zone");
@@ -239,6 +272,7 @@ zone.addEventListener("click", () => {
   zone.textContent = zoneName();
   draw();
   root.kept?.repaint?.();
+  timeline.paint();
 });
 const menu = document.getElementById("menu");
 const sidebar = document.getElementById("sidebar");

@@ -21,6 +21,7 @@ from koord_projector.read import (
     events,
     gangs,
     hardware,
+    marks,
     nodes,
     objects,
     pod,
@@ -78,6 +79,14 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         query=cluster.SeriesQuery,
         answer=cluster.SeriesAnswer,
         read=cluster.read_series,
+    ),
+    Endpoint(
+        path="/api/marks",
+        name="marks",
+        about="Changes of configuration, evictions and disturbances, for the time axis.",
+        query=marks.MarksQuery,
+        answer=marks.MarksAnswer,
+        read=marks.read_marks,
     ),
     Endpoint(
         path="/api/nodes",

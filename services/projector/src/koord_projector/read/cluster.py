@@ -21,7 +21,7 @@ SERIES_COLUMNS = (
 _RANGE = text("SELECT min(second) AS first, max(second) AS last FROM cluster_series")
 _TOTALS = text(
     f"""
-    SELECT DISTINCT ON (second / :bucket) second, {", ".join(SERIES_COLUMNS)} FROM cluster_series
+    SELECT DISTINCT ON (second / :bucket) second, seq, {", ".join(SERIES_COLUMNS)} FROM cluster_series
      WHERE second BETWEEN :since AND :until ORDER BY second / :bucket, second DESC
     """  # noqa: S608  constants
 )
@@ -128,12 +128,14 @@ class SeriesAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         time: Unix seconds of each row of `columns`, ascending; not evenly spaced.
+        positions: Position of the newest fact at each `time`.
         columns: Name (`cpu_milli`, `cpu_requested`, `batch_cpu`, `pods_pending`, ...) -> values, aligned with `time`.
         usage_time: Unix seconds at which each usage interval ends, evenly spaced.
         usage: `cpu`, `memory`, `be_cpu` (best-effort pods) -> values, aligned with `usage_time`; null: no report.
     """
 
     time: list[int]
+    positions: list[int]
     columns: dict[str, list[int]]
     usage_time: list[int]
     usage: dict[str, list[int | None]]
@@ -155,7 +157,7 @@ async def read_series(reading: Reading, query: SeriesQuery) -> SeriesAnswer:
     known = (await connection.execute(_RANGE)).one()
     if known.first is None:
         return SeriesAnswer(
-            time=[], columns={name: [] for name in SERIES_COLUMNS}, usage_time=[], usage=_usage([], 0, 0)
+            time=[], positions=[], columns={name: [] for name in SERIES_COLUMNS}, usage_time=[], usage=_usage([], 0, 0)
         )
     newest = (await connection.execute(_NEWEST_REPORT)).first()
     last = max(known.last, int(datetime.fromisoformat(newest.reported_at).timestamp())) if newest else known.last
@@ -174,6 +176,7 @@ async def read_series(reading: Reading, query: SeriesQuery) -> SeriesAnswer:
     changes = (await connection.execute(_USED, asked)).all()
     return SeriesAnswer(
         time=[row.second for row in rows],
+        positions=[row.seq for row in rows],
         columns={name: [getattr(row, name) for row in rows] for name in SERIES_COLUMNS},
         usage_time=[(bucket + 1) * wide for bucket in range(first, stop)],
         usage=_usage(changes, first, stop),
