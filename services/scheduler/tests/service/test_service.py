@@ -327,16 +327,54 @@ async def test_gang_of_hundreds_is_placed_whole_though_its_turn_takes_many_burst
         assert len(where(shared)) == 300
 
 
-async def test_gang_that_is_too_large_for_one_append_is_told_so_and_harms_nobody() -> None:
-    shared = MemoryLog()
+async def test_gang_of_more_events_than_the_log_takes_at_once_is_told_so_and_harms_nobody() -> None:
+    shared = MemoryLog(max_batch=MOST_AT_ONCE)
     bus = memory_bus(log=shared)
     await submit(bus.events, *one_node_each(MOST_AT_ONCE // 2))
     async with scheduler(bus) as running:
         await submit(bus.events, *members_of_gang(MOST_AT_ONCE // 2))
         said = await abandoned(bus, "m0")
         assert said.reason == "placing gang default/g takes 1001 events at once, and the log stores at most 1000"
+        assert where(shared) == {}
         await submit(bus.events, node("more", cpu="1"), pod("alone", {"cpu": "1"}))
         await until(lambda: "alone" in where(shared))
+        assert running.shell.health.is_ready()
+
+
+async def test_gang_of_more_than_a_thousand_events_is_placed_whole() -> None:
+    shared = MemoryLog()
+    bus = memory_bus(log=shared)
+    await submit(bus.events, *one_node_each(600))
+    async with scheduler(bus):
+        await submit(bus.events, *members_of_gang(600))
+        await until(lambda: len(where(shared)) == 600)
+        [placed] = shared.of(gang_ref("default", "g"), 0)
+        event = CATALOGUE.read(placed)
+        assert isinstance(event, GangPlaced)
+        assert (len(event.members), event.count) == (600, 0)
+        first, last = placed.seq - 1200, placed.seq
+        assert {stored.ref.kind for stored in shared.between(first - 1, last - 1, None, 2000)} == {"pod", "node"}
+
+
+async def test_gang_of_more_than_a_thousand_members_is_placed_whole_and_its_fact_counts_them() -> None:
+    shared = MemoryLog()
+    bus = memory_bus(log=shared)
+    await submit(bus.events, *(node(f"n{number}", cpu="101", pods="101") for number in range(11)))
+    async with scheduler(bus):
+        await submit(bus.events, *members_of_gang(1001))
+        await until(lambda: len(where(shared)) == 1001)
+        [placed] = shared.of(gang_ref("default", "g"), 0)
+        event = CATALOGUE.read(placed)
+        assert isinstance(event, GangPlaced)
+        assert (len(event.members), event.count) == (1000, 1001)
+
+
+async def test_decisions_that_share_an_append_go_alone_if_the_log_takes_fewer_at_once() -> None:
+    shared = MemoryLog(max_batch=5)
+    bus = memory_bus(log=shared)
+    await submit(bus.events, *one_node_each(40), *(pod(f"p{number}", {"cpu": "1"}) for number in range(40)))
+    async with scheduler(bus) as running:
+        await until(lambda: len(where(shared)) == 40)
         assert running.shell.health.is_ready()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from koordcore.embedded.errors import NotRestartableError
 from koordcore.embedded.ports import LOOPBACK
+from koordcore.ports.eventlog import LARGEST_APPEND
 from koordcore.values.nkey_seed import pair_of
 
 GIB = 1024**3
@@ -127,6 +128,7 @@ class NatsServerConfig:
     max_memory_store_bytes: int = GIB // 4
     sync_interval: str = "always"  # `always`, or a duration such as `10s`. Servers that store facts use `always`.
     max_payload_bytes: int = 1024**2
+    max_batch: int = LARGEST_APPEND  # Largest number of messages in one atomic append
     account: str = ACCOUNT  # Name of the account with the streams. The system account has no users.
     users: tuple[NatsUser, ...] = ()  # Users that may connect. Empty: the server does not authenticate (tests).
     shares: tuple[Share, ...] = ()  # What the users of an account may use of another account
@@ -159,6 +161,7 @@ def render(config: NatsServerConfig) -> str:
             "max_file_store": config.max_file_store_bytes,
             "max_memory_store": config.max_memory_store_bytes,
             "sync_interval": config.sync_interval,
+            "limits": {"batch": {"max_msgs": config.max_batch}},
             **({"domain": config.domain} if config.domain else {}),
         },
     }

@@ -36,6 +36,10 @@ class PlacedMember(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     node: str
 
 
+# The log takes events of at most 1 MiB. A member has about 200 bytes here, and all that matters is in its own event.
+MOST_NAMED: Final = 1000
+
+
 @CATALOGUE.register(kind="gang")
 class GangPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
     """All members of a gang group were placed. Their `PodPlaced` are in the same atomic batch."""
@@ -43,7 +47,8 @@ class GangPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
     namespace: str  # Namespace of the gang on whose aggregate the event lies
     name: str  # Name of that gang
     group: str = ""  # Ids of all gangs that are placed together, joined by ","
-    members: list[PlacedMember]  # The placed pods with their nodes
+    members: list[PlacedMember]  # The placed pods with their nodes; of a larger gang, the first 1,000
+    count: int = 0  # Number of placed pods, if `members` does not have all of them; 0: it has all
 
 
 @CATALOGUE.register(kind="gang")

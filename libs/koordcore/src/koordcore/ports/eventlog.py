@@ -13,7 +13,11 @@ import msgspec
 
 from koordcore.events.envelope import AggregateRef, Event, NewEvent, Origin, StoredEvent
 
-MOST_AT_ONCE: Final = 1000  # Largest number of events in one atomic append (event-bus spec, 1: a limit of the server)
+# Largest number of events that independent decisions share in one atomic append. Every server takes so many.
+MOST_AT_ONCE: Final = 1000
+# Largest number of events of one decision, such as a gang, in one atomic append. The servers are configured to take so
+# many. Servers of others may take fewer (event-bus spec, 1: the default of a server is 1,000).
+LARGEST_APPEND: Final = 50_000
 
 
 class Appended(msgspec.Struct, frozen=True, tag=True):
@@ -69,6 +73,10 @@ class TooLarge(Unsendable):
     def __init__(self, message: str, refs: frozenset[AggregateRef]) -> None:
         super().__init__(message)
         self.refs = refs
+
+
+class TooMany(Unsendable):
+    """The append has more events than the log stores at once, or than its servers are configured to take."""
 
 
 class KnownId(Unsendable):
@@ -179,7 +187,7 @@ class EventLog(Protocol):
 
     async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
         """Append all events or none. Each event names the expected last sequence of its aggregate. Two or more events
-        (at most 1000, all of different aggregates) are one atomic batch. After a temporary failure, the append is
+        (at most 50,000, all of different aggregates) are one atomic batch. After a temporary failure, the append is
         repeated with the same bytes and event ids. After a conflict, the aggregates are read, because an
         acknowledgement may have been lost.
 
@@ -189,7 +197,8 @@ class EventLog(Protocol):
             `Appended`, `Conflict`, `Full` or `Unavailable`.
 
         Raises:
-            Misconfigured: Wrong stream, batches disabled, batch too large or permission denied.
+            TooMany: The servers of the log take fewer events at once.
+            Misconfigured: Wrong stream, batches disabled or permission denied.
         """
         ...
 

@@ -5,6 +5,7 @@
                            -> unavailable   the same bytes are sent again until the log answers
                            -> full          the decisions are taken back; no more are taken for a second
                            -> too large     pods with too large events are taken back with an explanation
+                           -> too many      so is a gang that has more events than the log stores at once
 
 An atomic append costs the log server about as much for one fact as for many. So small appends begin at most 50 times a
 second, and the decisions made meanwhile share the next one. At more than 200 decisions a second, 20 appends are enough.
@@ -24,13 +25,13 @@ from koordcore.events.envelope import AggregateRef, NewEvent, Origin
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import (
-    MOST_AT_ONCE,
     Appended,
     Conflict,
     EventLog,
     Full,
     ObservationLog,
     TooLarge,
+    TooMany,
     Unavailable,
 )
 from koordcore.service.clock import SystemClock, host_unix_nanos
@@ -150,9 +151,7 @@ class Publisher:
             for parts in fitting(self._taken()):
                 for part in parts:
                     self.state.log.own.sent([event for node in part.nodes for event in node.events()])
-                is_too_large = sum(map(len, parts)) > MOST_AT_ONCE
-                work = self._too_large(parts[0]) if is_too_large else self._carry_out(parts, host_unix_nanos())
-                batch = self._start(work)
+                batch = self._start(self._carry_out(parts, host_unix_nanos()))
                 self._pace.began(sum(len(node.pods) for part in parts for node in part.nodes))
                 self._batches.add(batch)
                 batch.add_done_callback(self._batches.discard)
@@ -251,6 +250,9 @@ class Publisher:
         except TooLarge as error:
             await self._without_large(parts, error, started_nanos)
             return
+        except TooMany as error:
+            await self._fewer(parts, error, started_nanos)
+            return
         self._batches.discard(asyncio.current_task())  # what is decided from here on need not wait for what follows
         failpoint("after_append_before_confirm")
         match outcome:
@@ -333,14 +335,21 @@ class Publisher:
                     error="",
                 )
 
-    async def _too_large(self, part: Part) -> None:
-        """Take back a gang that has more events than the log stores at once, and explain it to its pods."""
-        assert part.gang is not None, "one node's work is no larger than a batch"
-        size = f"{len(part)} events at once, and the log stores at most {MOST_AT_ONCE}"
-        reason = f"placing gang {part.gang_id()} takes {size}"
+    async def _fewer(self, parts: Sequence[Part], error: TooMany, started_nanos: int) -> None:
+        """Append each part alone. Take back a gang that alone has more events than the log stores at once, and explain
+        it to its pods. `started_nanos`: start of the append in unix nanoseconds of the host. Raises TooMany: the log
+        takes not even the decisions on one node.
+        """
+        if len(parts) > 1:
+            for part in parts:
+                await self._carry_out([part], started_nanos)
+            return
+        [part] = parts
+        if part.gang is None:
+            raise error
         for node in part.nodes:
             self._fold_others(node)
-            await self._abandon(node, reason)
+            await self._abandon(node, f"placing gang {part.gang_id()} takes {error}")
 
     async def _refold(self, part: Sealed, moved: set[AggregateRef]) -> None:
         """Read what others wrote to the aggregates of a refused part, then take its assumptions back."""

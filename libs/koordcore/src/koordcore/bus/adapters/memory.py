@@ -22,6 +22,7 @@ from koordcore.bus.write.append import (
     is_trimmed,
     require_distinct,
     require_small,
+    too_many,
 )
 from koordcore.events import CATALOGUE, envelope
 from koordcore.ports import eventlog
@@ -37,10 +38,18 @@ class MemoryLog:
     Args:
         max_events: Refuse appends that would exceed this number of events; None: no limit.
         max_payload: Largest size of an event with its headers, in bytes. The default is that of a NATS server.
+        max_batch: Largest number of events in one append.
     """
 
-    def __init__(self, *, max_events: int | None = None, max_payload: int = 1024**2) -> None:
+    def __init__(
+        self,
+        *,
+        max_events: int | None = None,
+        max_payload: int = 1024**2,
+        max_batch: int = eventlog.LARGEST_APPEND,
+    ) -> None:
         self.max_events = max_events
+        self.max_batch = max_batch
         self.max_payload = max_payload
         self.first_seq = 1
         self.last_seq = 0
@@ -131,6 +140,8 @@ class MemoryEventLog:
         require_small(events, [encode_event(_NAMES, event) for event in events], self.log.max_payload)
         await asyncio.sleep(0)  # as on a server, others may run between call and answer
         log = self.log
+        if len(events) > log.max_batch:
+            raise too_many(len(events), str(log.max_batch))
         moved: list[tuple[envelope.AggregateRef, int]] = []
         expected: list[envelope.NewEvent] = []
         for event in events:

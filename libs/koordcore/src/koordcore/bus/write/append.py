@@ -18,7 +18,8 @@ Source: event-bus spec, 4.
 import asyncio
 import random
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -29,7 +30,15 @@ from koordcore.bus.client.wire import encode_headers, hpub
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.bus.names import BusNames, InvalidName
 from koordcore.bus.read.stream_reader import StreamReader
-from koordcore.bus.write.outcome import NO_ANSWER, NO_RESPONDERS, Action, AppendReply, classify, read_answer
+from koordcore.bus.write.outcome import (
+    BATCH_TOO_LARGE,
+    NO_ANSWER,
+    NO_RESPONDERS,
+    Action,
+    AppendReply,
+    classify,
+    read_answer,
+)
 from koordcore.bus.write.refused_batches import BATCH_REFUSED, RefusedBatches
 from koordcore.bus.write.silence import STORES_NOTHING, refuses
 from koordcore.events.envelope import HEADER_EXPECTED_LAST, HEADER_ID, RETURNING, AggregateRef, NewEvent, StoredEvent
@@ -74,11 +83,14 @@ def expecting(event: NewEvent, last_seq: int) -> NewEvent:
 
 MAX_BATCHES_IN_FLIGHT = 20
 MAX_SINGLES_IN_FLIGHT = 1000
+# Messages of a batch that are sent before the server has answered. It drops what does not fit into its queue of 10,000.
+BURST: Final = eventlog.MOST_AT_ONCE
 PUBLISH_SECONDS = 2.0
 BACKOFF_SECONDS = (0.05, 2.0)
 IN_FLIGHT_WAIT_SECONDS = (0.005, 0.05)
 _EXPECTATION: Final = HEADER_EXPECTED_LAST.encode() + b": %d\r\n"
 _BATCH_HEADERS_BYTES = 256  # Largest number of bytes that sending in a batch adds to the headers of a message
+_SETTING: Final = "raise jetstream.limits.batch.max_msgs in the configuration of its servers"
 _READS_AT_ONCE = 32
 _UNEXPLAINED_DUPLICATES = 5
 _SILENT_ATTEMPTS = 2  # One message may be lost with its connection
@@ -107,14 +119,20 @@ def encode_event(names: BusNames, event: NewEvent) -> Encoded:
     return Encoded(subject, header + expectation, event.body)
 
 
+def too_many(events: int, most: str) -> eventlog.TooMany:
+    return eventlog.TooMany(f"{events} events at once, and the log stores at most {most}")
+
+
 def require_distinct(events: Sequence[NewEvent]) -> None:
-    """Check that an append has 1 to 1000 events, all with different aggregates and different ids.
+    """Check that an append has 1 to 50,000 events, all with different aggregates and different ids.
 
     Raises:
-        Unsendable: The check failed.
+        Unsendable: The check failed. TooMany: because there are more.
     """
-    if not events or len(events) > eventlog.MOST_AT_ONCE:
-        raise eventlog.Unsendable(f"an append holds 1 to {eventlog.MOST_AT_ONCE} events, got {len(events)}")
+    if not events:
+        raise eventlog.Unsendable("an append holds at least one event, got none")
+    if len(events) > eventlog.LARGEST_APPEND:
+        raise too_many(len(events), str(eventlog.LARGEST_APPEND))
     if len(events) > 1 and len({event.ref for event in events}) != len(events):
         raise eventlog.Unsendable("an append holds each aggregate once")
     if len(events) > 1 and len({event.event_id for event in events}) != len(events):
@@ -169,11 +187,12 @@ class Appender:
         most 1000 single events and 20 batches of this process are under way at once; further appends wait, also beyond
         the deadline. Outcome and duration are reported as metrics.
 
-        `events`: 1 to 1000 sealed events of different aggregates. Several are one atomic batch. `deadline`: real
+        `events`: 1 to 50,000 sealed events of different aggregates. Several are one atomic batch. `deadline`: real
         seconds from now after which nothing is sent again; the outcome is then `Unavailable`.
 
         Raises:
             Unsendable: The number of events, a name, an id or a size is one that the log never accepts.
+            TooMany: The servers take fewer events at once. Nothing is stored.
             Misconfigured: The log refused the append for good: wrong stream, no batches, or no permission.
         """
         require_distinct(events)
@@ -224,6 +243,9 @@ class Appender:
                     case Action.FULL:
                         return eventlog.Full(reason)
                     case Action.STOP:
+                        if answer.err_code == BATCH_TOO_LARGE:
+                            most = answer.description.rpartition(" ")[2]
+                            raise too_many(len(events), f"{most}: {_SETTING}")
                         raise eventlog.Misconfigured(f"{encoded[0].subject}: {reason}")
                     case Action.REPEAT | Action.BACK_OFF:
                         is_silent = answer.code == NO_ANSWER.code and await self._stores_nothing(encoded[0], end)
@@ -262,10 +284,38 @@ class Appender:
         left = end - asyncio.get_running_loop().time()
         if not await connection.wait_connected(max(0.0, left)):
             return AppendReply(code=503, description="not connected")
-        token, future = connection.expect(tuple(message.subject for message in encoded))
+        if len(encoded) == 1:
+            only = encoded[0]
+            reply = await self._ask((only,), lambda to: hpub(only.subject, to, only.header, only.payload), 1, end)
+            return reply if isinstance(reply, AppendReply) else read_answer(reply)
+        # A fresh batch id per attempt: the server drops a batch whose id comes a second time. Ids, expectations and
+        # payloads of the events stay the same, and they are what makes the repetition safe.
+        batch_id = bytes(self._nuid.next())
+        for begin in range(0, len(encoded), BURST):
+            burst = encoded[begin : begin + BURST]
+            is_last = begin + BURST >= len(encoded)
+            commands = partial(_burst, burst, begin, batch_id, is_last)
+            # The answer to the last one comes when all are stored.
+            reply = await self._ask(burst, commands, len(encoded) / BURST if is_last else 1, end)
+            if isinstance(reply, AppendReply):
+                return reply
+            if reply or is_last:  # the server answers a burst that it takes with an empty message
+                return read_answer(reply)
+        raise AssertionError("an append has events")
+
+    async def _ask(
+        self, messages: Sequence[Encoded], commands: Callable[[str], bytes], patience: float, end: float
+    ) -> bytes | AppendReply:
+        """Send messages, and return the bytes of the answer to the last one. `commands`: makes the commands with the
+        address of the answer. `patience`: how many times as long as for one message the server may take.
+        """
+        connection = self._connection
+        left = end - asyncio.get_running_loop().time()
+        token, future = connection.expect(tuple(message.subject for message in messages))
         try:
-            connection.write(self._commands(encoded, connection.address(token)))
-            reply = await connection.answer(future, max(0.05, min(self._publish_seconds, left)))
+            connection.write(commands(connection.address(token)))
+            wait = max(0.05, min(self._publish_seconds * max(1.0, patience), left))
+            return (await connection.answer(future, wait)).data
         except NotConnected:
             return AppendReply(code=503, description="not connected")
         except NoResponders:
@@ -276,28 +326,10 @@ class Appender:
             raise eventlog.Misconfigured(str(error)) from error
         finally:
             connection.forget(token)
-        return read_answer(reply.data)
 
     async def _stores_nothing(self, encoded: Encoded, end: float) -> bool:
         left = end - asyncio.get_running_loop().time()
         return left > 0 and await refuses(self._connection, encoded.subject, min(self._publish_seconds, left))
-
-    def _commands(self, encoded: list[Encoded], reply_to: str) -> bytes:
-        if len(encoded) == 1:
-            only = encoded[0]
-            return hpub(only.subject, reply_to, only.header, only.payload)
-        # A fresh batch id per attempt: the server drops a batch whose id comes a second time. Ids, expectations and
-        # payloads of the events stay the same, and they are what makes the repetition safe.
-        batch_id = bytes(self._nuid.next())
-        commands: list[bytes] = []
-        last = len(encoded)
-        for position, message in enumerate(encoded, start=1):
-            header = message.header + b"Nats-Batch-Id: %b\r\nNats-Batch-Sequence: %d\r\n" % (batch_id, position)
-            if position == last:
-                commands.append(hpub(message.subject, reply_to, header + b"Nats-Batch-Commit: 1\r\n", message.payload))
-            else:
-                commands.append(hpub(message.subject, "", header, message.payload))
-        return b"".join(commands)
 
     async def _read_back(self, events: Sequence[NewEvent]) -> eventlog.AppendOutcome | None:
         """Read the aggregates of our events and return whether the append was stored or refused. Returns None if no
@@ -367,6 +399,26 @@ class Appender:
                 return found
             at = found.seq
         return None
+
+
+def _burst(messages: Sequence[Encoded], begin: int, batch_id: bytes, is_last: bool, reply_to: str) -> bytes:
+    """Return the commands that send a part of a batch. The server answers the last message of each part.
+
+    Args:
+        begin: Number of the messages of the batch that were sent before.
+        is_last: Whether the last message commits the batch.
+    """
+    commands: list[bytes] = []
+    last = begin + len(messages)
+    for position, message in enumerate(messages, start=begin + 1):
+        header = message.header + b"Nats-Batch-Id: %b\r\nNats-Batch-Sequence: %d\r\n" % (batch_id, position)
+        if position < last:
+            commands.append(hpub(message.subject, "", header, message.payload))
+        elif is_last:
+            commands.append(hpub(message.subject, reply_to, header + b"Nats-Batch-Commit: 1\r\n", message.payload))
+        else:
+            commands.append(hpub(message.subject, reply_to, header, message.payload))
+    return b"".join(commands)
 
 
 def _with_another_id(event: NewEvent) -> NewEvent:

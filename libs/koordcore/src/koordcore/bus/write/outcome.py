@@ -4,7 +4,7 @@
 """
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -44,6 +44,7 @@ class AppendReaction(NamedTuple):
     reason: str  # Codes and text of the answer, for errors and log lines; "acknowledged" if the events are stored
 
 
+BATCH_TOO_LARGE: Final = 10199
 _ACTIONS: dict[int, Action] = {
     10071: Action.READ_BACK,  # wrong last sequence
     10164: Action.WAIT_AND_READ_BACK,  # expected last sequence per subject is in flight
@@ -60,7 +61,7 @@ _ACTIONS: dict[int, Action] = {
     10023: Action.FULL,  # insufficient resources
     10060: Action.STOP,  # another stream
     10174: Action.STOP,  # batches are not enabled
-    10199: Action.STOP,  # batch too large
+    BATCH_TOO_LARGE: Action.STOP,
 }
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from koordcore.events.envelope import Draft
-from koordcore.events.gang import GangPlaced, PlacedMember, gang_ref
+from koordcore.events.gang import MOST_NAMED, GangPlaced, PlacedMember, gang_ref
 from koordcore.events.node_ledger import PodOnNode
 from koordcore.values.allocation import Allocation, is_reservation
 
@@ -87,13 +87,14 @@ class Commits:
         namespace, _, name = batch.gang.partition("/")
         ref = gang_ref(namespace, name)
         gang = self._known.books.gangs.roster.gang(batch.gang)
+        placed = [item for item in batch.items if isinstance(item, Placement)]
         members = [
             PlacedMember(uid=item.uid, namespace=item.namespace, name=item.name, node=item.node)
-            for item in batch.items
-            if isinstance(item, Placement)
+            for item in placed[:MOST_NAMED]
         ]
         group = ",".join(gang.group.gang_ids) if gang is not None and gang.group is not None else batch.gang
-        event = GangPlaced(namespace=namespace, name=name, group=group, members=members)
+        count = len(placed) if len(placed) > MOST_NAMED else 0
+        event = GangPlaced(namespace=namespace, name=name, group=group, members=members, count=count)
         return Draft(ref, event, self._known.status.writes.seqs.get(ref, 0))
 
     def confirmed(self, work: NodeWork, node_seq: int, pod_seqs: Sequence[int], event_id: str) -> None:
