@@ -216,8 +216,10 @@ def write_installation(wanted: Installation, now: datetime.datetime) -> NextStep
     for number, _ in enumerate(wanted.servers):
         config = replace(main, name=f"nats-{number}", cluster=_membership(wanted.servers))
         file = servers / f"{config.name}.conf"
-        # A server reads its domain at its start only.
-        needs_restart |= file.exists() and bool(wanted.mirror) != (f'"{MAIN_DOMAIN}"' in file.read_text())
+        if file.exists():
+            before = file.read_text()
+            # A server reads its domain at its start only, and before nats-server 2.15 its limits, too.
+            needs_restart |= bool(wanted.mirror) != (f'"{MAIN_DOMAIN}"' in before) or '"max_msgs"' not in before
         file.write_text(render(config))
     if wanted.mirror:
         _write_mirror(wanted, common, tls, now)
