@@ -3,6 +3,7 @@
 `rotate` and `revoke` take effect by a reload of the server: the processes of others keep their connections.
 """
 
+import json
 import stat
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -17,7 +18,7 @@ from koordcore.embedded.ports import LOOPBACK
 from koordcore.embedded.process import http_ok
 from koordcore.events.nodestate import PodsStarted
 from koordcore.ports.desired import DesiredNode
-from koordcore.ports.eventlog import Appended, Misconfigured
+from koordcore.ports.eventlog import LARGEST_APPEND, Appended, Misconfigured
 from koordctl.app import app
 from support.bus.bus_worlds import sealed
 from support.bus.guarded import relaying
@@ -53,6 +54,16 @@ async def test_each_user_has_its_own_key_and_nobody_else_can_read_it(site: Site)
     site.create("--node", "worker-3", "--postgres", "db:5432")
     assert {file: file.read_bytes() for file in secrets} == before, "a second run keeps every key"
     assert site.seed("agent-worker-3").exists()
+
+
+def test_servers_of_before_are_restarted_for_the_limit_of_appends(tmp_path: Path) -> None:
+    koord("keys", "create", str(tmp_path))
+    file = tmp_path / "nats" / "nats-0.conf"
+    document = json.loads(file.read_text())
+    assert document["jetstream"].pop("limits") == {"batch": {"max_msgs": LARGEST_APPEND}}
+    file.write_text(json.dumps(document))
+    assert "Restart the servers" in koord("keys", "create", str(tmp_path))
+    assert "Reload the servers" in koord("keys", "create", str(tmp_path))
 
 
 def test_a_server_that_is_not_ours_gets_a_certificate_and_no_key_of_the_log(tmp_path: Path) -> None:
