@@ -14,7 +14,7 @@ export async function podView(root, { parameters, at, signal }) {
     page.cpu = new Chart({ height: 150, format: (value) => cores(value) });
     page.memory = new Chart({ height: 150, steps: "bytes", format: (value) => bytes(value) });
     page.head = h("div", { class: "title" });
-    page.why = h("p", { class: "why" });
+    page.why = h("p", { class: "sentence" });
     page.life = h("ol", { class: "life" });
     page.facts = h("dl", { class: "facts" });
     page.usage = h("section", { class: "panel" }, h("h2", {}, "Used ", h("span", { class: "note" }, "as its node's agent reports")), h("div", { class: "note" }, "cores"), page.cpu.element, h("div", { class: "note" }, "memory"), page.memory.element);
