@@ -110,7 +110,7 @@ def gang_that_is_not_complete_says_so_and_its_pod_is_gated(koord: Koord) -> None
     until_blocking(lambda: "gated" in koord.steps("member-0"), "the gate")
     [line] = koord.ask("gang")
     assert (line["phase"], line["pending"], line["min_members"]) == ("Pending", 1, 2)
-    assert "too few" in koord.run("gang", "training")
+    assert "0 of 2 placed, 1 of 2 exist: waits for 1 more pod" in koord.run("gang", "training")
     koord.apply(pod("member-1", "1", {keys.POD_GROUP: "training"}))
     until_blocking(lambda: "placed" in koord.steps("member-0"), "the gang's placement")
     until_blocking(lambda: koord.ask("gang")[0]["phase"] in ("Scheduled", "Running"), "the phase")
