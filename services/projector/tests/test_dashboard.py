@@ -413,7 +413,13 @@ def test_pending_pods_are_shown_with_their_reasons(page: Page) -> None:
     page.goto("/#/pending")
     expect(page.locator("h2").first).to_have_text(re.compile(r"\d+ pods are pending"))
     expect(page.locator(".gauge")).to_contain_text("Insufficient cpu")
-    expect(page.locator("table.list tbody tr").first).to_contain_text("nodes are available")
+    row = page.locator("table.list tbody tr").first
+    address = row.locator("a").get_attribute("href")
+    assert address is not None
+    why = page.request.get(f"/api/{address.removeprefix('#/')}").json()["pod"]["why"]
+    expect(row).to_contain_text(why)
+    page.goto(f"/{address}")
+    expect(page.locator("p.sentence")).to_have_text(why)
 
 
 @pytest.mark.parametrize(
