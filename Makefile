@@ -18,7 +18,8 @@ DEMO_FLAGS ?=
 .PHONY: help install setup demo up down test tests test-all test-everything test-compose compose-demo compose-down test-kubernetes test-sig-scheduling test-oracle test-runtime test-cgroup2 test-cluster cluster cluster-down cluster-tools test-tools check compiled image chart bench audit docs lint format typecheck contracts schemas metrics clean
 
 help: ## what each target does
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}'
+	@if [ -t 1 ]; then bold='\033[1m' plain='\033[0m'; fi; grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | \
+		awk -F':.*## ' -v bold="$$bold" -v plain="$$plain" '{printf "  %smake %-13s%s %s\n", bold, $$1, plain, $$2}'
 
 $(UV): uv-requirements.txt
 	@echo "==> installing uv into .tools"

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from koordctl.kubectl_words import our_words, show_version
+from koordctl.kubectl_words import our_words, version_text
 from koordctl.lazy_tree import CONTEXT, Entry, lazy_group
 
 RUN, ASK, LOG = "Run the embedded stack", "Objects and explanations", "The log"
@@ -272,7 +272,8 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        show_version()
+        typer.echo(version_text())
+        raise typer.Exit
 
 
 @app.callback()

@@ -1,6 +1,6 @@
 """Commands of kubectl that have another name here, and hints for those that do not exist here."""
 
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import typer
 
@@ -31,10 +31,9 @@ def our_words(context: Any, words: list[str], explained: set[str]) -> list[str]:
     if first == "help" and rest:
         return [*rest, "--help"]
     if first == "help":
-        typer.echo(context.get_help())
-        raise typer.Exit
+        _print_and_end(context.get_help())
     if first == "version":
-        show_version()
+        _print_and_end(version_text())
     if first in _HINTS:
         from koordctl.render.output import fail  # only now: help needs no output
 
@@ -42,8 +41,14 @@ def our_words(context: Any, words: list[str], explained: set[str]) -> list[str]:
     return words
 
 
-def show_version() -> None:
+def version_text() -> str:
     from importlib.metadata import version
 
-    typer.echo(f"koord {version('koordctl')}")
+    return f"koord {version('koordctl')}"
+
+
+def _print_and_end(text: str) -> NoReturn:
+    from koordctl.render.output import write_line  # only now: help needs no output
+
+    write_line(text)
     raise typer.Exit

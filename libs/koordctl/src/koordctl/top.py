@@ -30,7 +30,7 @@ NODE_COLUMNS: Final = (
     "memory%",
     "batch free",
     "pods",
-    "reported",
+    "reported (utc)",
 )
 POD_COLUMNS: Final = ("namespace", "pod", "node", "qos", "priority", "cpu", "memory")
 Sort: TypeAlias = Literal["cpu", "memory", "name"]
@@ -150,7 +150,7 @@ def node_rows(nodes: Sequence[dict[str, Any]], name: str | None, sort: Sort) -> 
             cores(node["cpu_used"]),
             _share(node["cpu_used"], node["cpu_milli"]),
             cores(node["be_cpu_used"]),
-            "unlimited" if node["be_quota_us"] < 0 else cores(node["be_quota_us"] // 100),
+            "none" if node["be_quota_us"] < 0 else cores(node["be_quota_us"] // 100),
             gibibytes(node["memory_used"]),
             _share(node["memory_used"], node["memory_bytes"]),
             cores(None if node["batch_cpu"] is None else node["batch_cpu"] - node["batch_cpu_requested"]),

@@ -101,9 +101,12 @@ def test_every_amount_of_a_node_is_in_cores_or_gibibytes() -> None:
     lines = [line.text.strip() for line in node_lines(story(sample_of(report())), " as of position 9")]
     assert "Node n as of position 9: simulated" in lines
     assert "uses 0.9 cores, 0.25Gi (system 0.2 cores, best effort 0.7 cores)" in lines
-    assert "0 running pods, 1 measured, reported 2026-01-01 00:00:30" in lines
-    assert "2026-01-01 00:00:08.000  unlimited -> 8 cores: BE may use 8 = 16 x 65% - pods 9.151 (target)" in lines
-    assert "2026-01-01 00:00:09.000  unlimited -> 9 cores: BE may use 9 cores = 16 x 65% - pods 9.151 (target)" in lines
+    assert "0 running pods, 1 measured, reported 2026-01-01 00:00:30 UTC" in lines
+    assert "2026-01-01 00:00:08.000 UTC  unlimited -> 8 cores: BE may use 8 = 16 x 65% - pods 9.151 (target)" in lines
+    assert (
+        "2026-01-01 00:00:09.000 UTC  unlimited -> 9 cores: BE may use 9 cores = 16 x 65% - pods 9.151 (target)"
+        in lines
+    )
 
 
 def test_node_without_a_report_says_so() -> None:

@@ -84,7 +84,7 @@ def test_a_pod_that_never_came_to_be_says_which_rules_refused_it_and_when() -> N
     assert (story.status, story.uid, [moment.rules for moment in story.moments]) == ("Denied", "", [["be-priority"]])
     assert lines(story) == [
         "Pod d/web: Denied",
-        "2026-01-01 00:00:10.000  denied             apply: Pod: Forbidden: BE with koord-prod (be-priority)",
+        "2026-01-01 00:00:10.000 UTC  denied             apply: Pod: Forbidden: BE with koord-prod (be-priority)",
     ]
 
 

@@ -267,9 +267,9 @@ def test_a_pending_pod_has_its_sentence_and_only_the_newest_attempt_as_a_table()
     assert lines[1:] == [
         f"  {sentence}",
         "  uid u, requests cpu 2, nodes with disk=ssd",
-        "  2026-01-01 00:00:01.000  submitted            position 1",
-        "  2026-01-01 00:00:02.000  gated              first of 2 earlier explanations: --all shows them",
-        "  2026-01-01 00:00:04.000  unschedulable      0 of 5 nodes fit (attempt 2)",
+        "  2026-01-01 00:00:01.000 UTC  submitted            position 1",
+        "  2026-01-01 00:00:02.000 UTC  gated              first of 2 earlier explanations: --all shows them",
+        "  2026-01-01 00:00:04.000 UTC  unschedulable      0 of 5 nodes fit (attempt 2)",
         "      NODES  WHY                           NEEDS  MOST FREE  LARGEST  REMOVING PODS",
         "        144  lack cpu                          2      1500m        4  may help",
         "             lack memory                     8Gi        1Gi     16Gi",

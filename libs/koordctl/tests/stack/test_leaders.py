@@ -24,7 +24,7 @@ def test_a_leader_is_named_with_the_time_since_which_it_leads() -> None:
     leads, sentence = judge_lease("scheduler", lease(185, 1.5), NOW - 200, NOW)
 
     assert leads
-    assert sentence == "scheduler: scheduler_1a leads since 2027-01-15 07:56:55 (3 min 5 s)"
+    assert sentence == "scheduler: scheduler_1a leads since 2027-01-15 07:56:55 UTC (3 min 5 s)"
 
 
 @pytest.mark.parametrize(

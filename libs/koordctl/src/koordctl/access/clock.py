@@ -34,12 +34,12 @@ def run_clock() -> Clock:
 
 
 def parse_moment(text: str) -> datetime:
-    """Convert an RFC 3339 text to a time; a text without an offset is UTC.
+    """Convert an RFC 3339 text, or a time as commands print it, to a time; a text without an offset is UTC.
 
     Raises:
-        ValueError: The text is not an RFC 3339 time.
+        ValueError: The text is not a time.
     """
-    moment = datetime.fromisoformat(text)
+    moment = datetime.fromisoformat(text.removesuffix(" UTC"))
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 

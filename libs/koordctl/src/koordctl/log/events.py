@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 from koordcore.events.envelope import StoredEvent
+from koordcore.stories.sentences import sentence_of
 from koordcore.values.duration import parse_seconds
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import rfc3339
@@ -15,9 +16,9 @@ from koordctl.access.clock import run_clock
 from koordctl.access.log import OpenLog, open_log, wait_for
 from koordctl.access.times import first_at, given_position
 from koordctl.render.output import console, errors, fail, write_json_line
+from koordctl.render.units import time_text
 
 SHOWN = 20
-WIDTH = 110
 
 
 def events(
@@ -32,7 +33,12 @@ def events(
             help="Position, RFC 3339 time, or duration before now on the run's clock (10m); default: the last 20.",
         ),
     ] = None,
-    output: Annotated[str, typer.Option("--output", "-o", help="text, or json: one object per line.")] = "text",
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output", "-o", help="text: a sentence for each fact; json: one object per line, with all its values."
+        ),
+    ] = "text",
 ) -> None:
     """Show facts of the log, and follow it.
 
@@ -106,7 +112,5 @@ def _print(stored: StoredEvent, *, as_json: bool) -> None:
         }
         write_json_line(line)
         return
-    body = stored.body.decode(errors="replace")
-    short = body if len(body) <= WIDTH else body[: WIDTH - 1] + "…"
-    what = f"{stored.seq:>8}  {stored.occurred_at[11:23]}  {stored.type:<24} {stored.ref}"
-    console.print(f"{what}  {short}", soft_wrap=True)
+    what = f"{stored.seq:>8}  {time_text(stored.occurred_at)}  {stored.type:<24}"
+    console.print(f"{what}  {sentence_of(stored)}", soft_wrap=True)

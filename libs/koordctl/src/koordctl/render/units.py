@@ -106,8 +106,11 @@ def _parts(amount: int, unit: str, below: str) -> str:
 
 
 def time_text(text: str) -> str:
-    """Date and time of an RFC 3339 time to the millisecond, or `-` if the text is empty."""
-    return text.replace("T", " ")[:23].removesuffix("Z") if text else NOTHING
+    """Date and time of an RFC 3339 time to the millisecond with its zone, which is UTC, or `-` if the text is empty.
+
+    The dashboard writes times in the same form.
+    """
+    return f"{text.replace('T', ' ')[:23].removesuffix('Z')} UTC" if text else NOTHING
 
 
 def by_count(counts: Mapping[str, int]) -> Sequence[tuple[str, int]]:

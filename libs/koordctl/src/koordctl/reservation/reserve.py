@@ -157,6 +157,7 @@ def _show_places(documents: list[dict[str, Any]]) -> None:
     show_table(
         ["node", "reservations"],
         [(each.node, ", ".join(pod.partition("/")[2] for pod in each.pods)) for each in answer.nodes],
+        empty="no node has room for one of them",
     )
     missing = next((each.shortage for each in answer.sets if each.shortage is not None), None)
     if not answer.fits:

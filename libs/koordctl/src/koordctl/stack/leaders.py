@@ -55,7 +55,7 @@ def judge_lease(service: str, record: LeaseRecord | None, holder_began_at: float
     late = now - record.renewed_at_unix >= LeaseTimes().renew_deadline
     if not gone and not late:
         for_long = duration_text(max(now - record.acquired_at_unix, 0.0))
-        since = time_text(rfc3339(datetime.fromtimestamp(record.acquired_at_unix, UTC)))[:19]
+        since = time_text(f"{rfc3339(datetime.fromtimestamp(record.acquired_at_unix, UTC))[:19]}Z")
         return Leading(True, f"{service}: {record.holder} leads since {since} ({for_long})")
     left = record.renewed_at_unix + record.duration_seconds - now
     lease = f"lease expires in {duration_text(left)}" if left > 0 else "lease has expired"
