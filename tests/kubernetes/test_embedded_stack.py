@@ -94,7 +94,7 @@ def test_a_pod_that_somebody_else_bound_is_known(stack: EmbeddedStack) -> None:
         return next(line.split() for line in (*lines, "") if " foreign " in line or not line)
 
     until_blocking(lambda: "Running" in row(), "`koord get` shows it")
-    assert row()[-1] == "node-2"
+    assert row()[4] == "node-2"
     assert stack.koord("explain", "pod", "foreign").out.startswith("Pod default/foreign: Running on node-2")
 
 

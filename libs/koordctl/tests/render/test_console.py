@@ -5,7 +5,7 @@ from io import StringIO
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from koordctl.render.console import Console, Line, cells, fitting
+from koordctl.render.console import Console, Line, cells, fitting, style_of
 from koordctl.render.rich_console import SafeConsole
 from rich.table import Table
 
@@ -43,6 +43,37 @@ def test_no_color_keeps_bold_and_drops_colours(monkeypatch: pytest.MonkeyPatch) 
     console.print("gone", style="bold red")
     console.print("gone", style="red")
     assert screen.getvalue() == "\x1b[1mgone\x1b[0m\ngone\n"
+
+
+TABLE = (
+    ["name", "status", "age"],
+    [["a", "NotReady,SchedulingDisabled", "5m"], ["b", "Running", "5m"], ["c", "x", ""]],
+)
+
+
+def test_statuses_have_the_colour_of_their_worst_word() -> None:
+    screen, console = on_terminal()
+    console.print_table(*TABLE)
+    assert screen.getvalue().splitlines() == [
+        "\x1b[1mNAME  STATUS                       AGE\x1b[0m",
+        "a     \x1b[31mNotReady,SchedulingDisabled\x1b[0m  5m",
+        "b     \x1b[32mRunning\x1b[0m                      5m",
+        "c     x",
+    ]
+    screen, console = on_terminal()
+    console.print_table(*TABLE, headers=False)
+    assert screen.getvalue().count("\n") == 3
+    assert [style_of("status", each) for each in ("Pending", "Init:0/1", "Ready,NoReport", "Init:Error", "Ready")] == [
+        "yellow", "yellow", "yellow", "red", "green"
+    ]  # fmt: skip
+    assert style_of("name", "Error") == style_of("status", "of Error") == ""
+
+
+def test_statuses_have_no_colour_if_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    screen, console = on_terminal()
+    console.print_table(*TABLE)
+    assert "\x1b[3" not in screen.getvalue()
 
 
 def test_a_terminal_without_styles_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,18 +142,18 @@ class Console:
 
 
 def _columns(texts: Sequence[str], widths: Sequence[int], styles: Sequence[str]) -> list[Line]:
-    """One line of a table. Nothing follows its last cell that is not empty; equal styles are one part."""
-    last = max((number for number, text in enumerate(texts) if text), default=-1)
+    """One line of a table. Nothing follows its last cell that is not empty; what stands between colours has none."""
+    last = max((number for number, text in enumerate(texts) if text.strip()), default=-1)
     parts: list[Line] = []
-    for number, (text, width, style) in enumerate(zip(texts, widths, styles, strict=True)):
-        if number > last:
-            break
-        between = _BETWEEN if number else ""
-        padded = f"{text}{' ' * (width - cells(text))}" if number < last else text
-        if parts and parts[-1].style == style:
-            parts[-1] = Line(parts[-1].text + between + padded, style)
-        else:
-            parts += [Line(between), Line(padded, style)] if between else [Line(padded, style)]
+    for number, (text, width, style) in enumerate(zip(texts[: last + 1], widths, styles, strict=False)):
+        space = "" if number == last else " " * (width - cells(text)) + _BETWEEN
+        is_colour = style in _STATUSES
+        shown = text.rstrip() if number == last else text
+        for piece in (Line(shown, style), Line(space, "" if is_colour else style)):
+            if parts and parts[-1].style == piece.style:
+                parts[-1] = Line(parts[-1].text + piece.text, piece.style)
+            elif piece.text:
+                parts.append(piece)
     return parts
 
 
