@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from http.client import HTTPException
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 from koordcore.values.invalid import InvalidInput
 
-from koordctl.access.clients import NOT_FOUND, find_service, manager, meant_elsewhere, projector, refusal, silent_nodes
+from koordctl.access.clients import NOT_FOUND, ask, find_service, manager, meant_elsewhere, refusal, silent_nodes
 from koordctl.access.clock import parse_moment, run_clock
 from koordctl.objects.columns import WANTED, Beside, is_cluster_scoped, running_pods
 from koordctl.objects.kinds import Target
@@ -109,10 +111,17 @@ def _ready(answer: Answer, question: Question) -> dict[Any, int]:
 
 
 def _reasons(pods: Sequence[Item], namespace: str | None) -> dict[str, str]:
-    """Uid -> why the pod has no node, from the projector. Empty if it does not run, or no pod is pending."""
+    """Uid -> why the pod has no node, from the projector. Empty if it does not answer, or no pod is pending."""
     pending = [pod for pod in pods if pod_status(pod) == "Pending"]
-    if not pending or find_service("projector") is None:
+    url = find_service("projector") if pending else None
+    if url is None:
         return {}
-    text = {"text": field(pending[0], "metadata.uid")} if len(pending) == 1 else {}
-    page = projector.get("/api/pods", {"phase": "pending", "namespace": namespace, "limit": MOST_REASONS, **text})
-    return {str(pod["uid"]): str(pod["message"]) for pod in page["pods"] if pod["message"]}
+    uid = field(pending[0], "metadata.uid") if len(pending) == 1 else None
+    wanted = {"phase": "pending", "namespace": namespace, "limit": MOST_REASONS, "text": uid}
+    given = urlencode({name: value for name, value in wanted.items() if value})
+    try:
+        answer = ask(f"{url}/api/pods?{given}", timeout=5)
+        found: list[Item] = answer.json()["pods"] if answer.is_success else []
+    except (OSError, HTTPException, ValueError):
+        return {}
+    return {str(pod["uid"]): str(pod["message"]) for pod in found if pod["message"]}
