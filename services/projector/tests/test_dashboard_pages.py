@@ -13,7 +13,7 @@ from support.projector.synthetic_colocation import CONFIG, GANG, GANG_MEMBERS
 pytestmark = DASHBOARD_MARKS
 
 VIEWS = (
-    "cluster", "nodes", "colocation", "pods", "pending", "gangs", "quotas", "reservations", "descheduling",
+    "cluster", "nodes", "colocation", "health", "pods", "pending", "gangs", "quotas", "reservations", "descheduling",
     "recommendations", "configuration", "events", "compare?from=600&at=1500", "search?text=api",
 )  # fmt: skip
 
@@ -234,6 +234,36 @@ def test_a_node_states_its_taints_its_conditions_and_its_drain(page: Page) -> No
     expect(page).to_have_url(re.compile("#/descheduling"))
 
 
+def test_health_names_what_is_wrong_and_leads_there(page: Page) -> None:
+    page.goto("/#/health")
+    nodes = page.request.get("/api/nodes").json()["nodes"]
+    silent = sum(node["silent_seconds"] is not None for node in nodes)
+    checks = page.locator(".checks li")
+    expect(checks.filter(has_text=f"{silent} nodes are without a fresh usage report")).to_have_count(1)
+    expect(checks.filter(has_text="The newest version of 1 ConfigMap was refused")).to_contain_text("/".join(CONFIG))
+    expect(checks.filter(has_text="No node has a bad condition").locator(".good")).to_have_count(1)
+    wrong = checks.locator(".state:not(.good)").count()
+    expect(page.get_by_role("status").filter(has_text="finding")).to_have_text(
+        f"{wrong} findings of {checks.count()} checks"
+    )
+    page.get_by_role("button", name="Compute the hash").click()
+    expect(page.locator("#view")).to_contain_text(page.request.get("/api/hash").json()["hash"])
+    checks.filter(has_text="unschedulable").get_by_role("link").click()
+    expect(page.locator("table.nodes tbody tr")).to_have_count(sum(node["unschedulable"] for node in nodes))
+
+
+def test_nothing_moves_by_itself(page: Page) -> None:
+    page.emulate_media(reduced_motion="reduce")
+    for view in VIEWS:
+        page.goto(f"/#/{view}")
+        expect(page.locator("#moment")).to_contain_text("position")
+        moving = page.evaluate(
+            """() => [...document.querySelectorAll("*")].filter((each) => { const style = getComputedStyle(each);
+                 return style.animationName !== "none" || parseFloat(style.transitionDuration) > 0 || style.scrollBehavior === "smooth"; }).length"""  # noqa: E501
+        )
+        assert (moving, page.evaluate("document.getAnimations().length")) == (0, 0)
+
+
 def test_pods_are_on_one_line_and_sorted(page: Page) -> None:
     page.goto("/#/pods")
     rows = page.locator("table.pods tbody tr")
@@ -245,6 +275,9 @@ def test_pods_are_on_one_line_and_sorted(page: Page) -> None:
     expect(reason).to_have_class("cut open")
     total = page.request.get("/api/pods?limit=1").json()["total"]
     page.get_by_role("button", name="CPU", exact=True).click()
+    expect(page.locator(".bar .note").first).not_to_contain_text("newest")
+    page.get_by_role("button", name=f"Show more ({total - 100})").click()
+    page.get_by_role("button", name=f"Show more ({total - 200})").click()
     expect(rows).to_have_count(total)
     shown = [float(text.replace(",", "")) for text in page.locator("td[data-label=CPU]").all_inner_texts()]
     assert shown == sorted(shown, reverse=True)

@@ -1,4 +1,4 @@
-// The page: which view, which moment, how far the projector is. Views live in views/, one file each.
+// The page: which view, which moment, how far the projector is.
 //
 // A view is an async function (root, {parameters, query, at, signal, isFirst}) that fills `root`; it is called again when the
 // moment changes and, in live mode, every few seconds, and keeps what it wants to keep in `root.kept`.
@@ -7,41 +7,28 @@ import { fill, h } from "./dom.js";
 import { age, counted, grouped, moment } from "./format.js";
 import { Timeline } from "./timeline.js";
 import { switchZone, zoneName } from "./zone.js";
-import { clusterView } from "./views/cluster.js";
-import { colocationView } from "./views/colocation.js";
-import { compareView } from "./views/compare.js";
-import { configurationView } from "./views/configuration.js";
-import { deschedulingView } from "./views/descheduling.js";
-import { eventsView } from "./views/events.js";
-import { gangsView } from "./views/gangs.js";
-import { nodeView } from "./views/node.js";
-import { nodesView } from "./views/nodes.js";
-import { pendingView } from "./views/pending.js";
-import { podView } from "./views/pod.js";
-import { podsView } from "./views/pods.js";
-import { quotasView } from "./views/quotas.js";
-import { recommendationsView } from "./views/recommendations.js";
-import { reservationsView } from "./views/reservations.js";
-import { searchView } from "./views/search.js";
 
+// [pattern of the path, page in the navigation, module in views/, milliseconds until it is drawn again]; the module exports
+// NAMEView, and is loaded when its page is opened first.
 const ROUTES = [
-  [/^\/cluster$/, "cluster", clusterView, 2000],
-  [/^\/nodes$/, "nodes", nodesView, 4000],
-  [/^\/nodes\/([^/]+)$/, "nodes", nodeView, 4000],
-  [/^\/pods$/, "pods", podsView, 3000],
-  [/^\/pods\/([^/]+)$/, "pods", podView, 4000],
-  [/^\/pod\/([^/]+)\/([^/]+)$/, "pods", podView, 4000],
-  [/^\/colocation$/, "colocation", colocationView, 4000],
-  [/^\/gangs$/, "gangs", gangsView, 4000],
-  [/^\/recommendations$/, "recommendations", recommendationsView, 10000],
-  [/^\/configuration$/, "configuration", configurationView, 10000],
-  [/^\/search$/, "search", searchView, 0],
-  [/^\/pending$/, "pending", pendingView, 3000],
-  [/^\/quotas$/, "quotas", quotasView, 3000],
-  [/^\/reservations$/, "reservations", reservationsView, 3000],
-  [/^\/descheduling$/, "descheduling", deschedulingView, 4000],
-  [/^\/events$/, "events", eventsView, 0],
-  [/^\/compare$/, "compare", compareView, 0],
+  [/^\/cluster$/, "cluster", "cluster", 2000],
+  [/^\/nodes$/, "nodes", "nodes", 4000],
+  [/^\/nodes\/([^/]+)$/, "nodes", "node", 4000],
+  [/^\/pods$/, "pods", "pods", 3000],
+  [/^\/pods\/([^/]+)$/, "pods", "pod", 4000],
+  [/^\/pod\/([^/]+)\/([^/]+)$/, "pods", "pod", 4000],
+  [/^\/colocation$/, "colocation", "colocation", 4000],
+  [/^\/gangs$/, "gangs", "gangs", 4000],
+  [/^\/recommendations$/, "recommendations", "recommendations", 10000],
+  [/^\/configuration$/, "configuration", "configuration", 10000],
+  [/^\/search$/, "search", "search", 0],
+  [/^\/pending$/, "pending", "pending", 3000],
+  [/^\/quotas$/, "quotas", "quotas", 3000],
+  [/^\/reservations$/, "reservations", "reservations", 3000],
+  [/^\/descheduling$/, "descheduling", "descheduling", 4000],
+  [/^\/events$/, "events", "events", 0],
+  [/^\/health$/, "health", "health", 5000],
+  [/^\/compare$/, "compare", "compare", 0],
 ];
 const STATUS_MILLIS = 2000;
 const TIMELINE_MILLIS = 30_000;
@@ -97,8 +84,7 @@ async function draw() {
   const { signal } = running;
   const { path, query } = parsed();
   const at = query.get("at") ?? "";
-  const found = ROUTES.find(([pattern]) => pattern.test(path)) ?? [/^$/, "no such page", missingView, 0];
-  const [pattern, name, view, millis] = found;
+  const [pattern, name, module, millis] = ROUTES.find(([each]) => each.test(path)) ?? [/^$/, "no such page", "", 0];
   const parameters = (pattern.exec(path) ?? []).slice(1).map(decodeURIComponent);
   for (const link of document.querySelectorAll("nav a")) {
     if (link.dataset.view === name) link.setAttribute("aria-current", "page");
@@ -117,6 +103,8 @@ async function draw() {
     drawn = path;
   }
   try {
+    const view = module ? (await import(`./views/${module}.js`))[`${module}View`] : missingView;
+    if (signal.aborted) return;
     const answer = await view(root, { path, parameters, query, at, signal, isFirst, go });
     if (!signal.aborted) showMoment(at, answer);
   } catch (error) {

@@ -6,18 +6,18 @@ const STEP = 100;
 
 /**
  * columns: [{name, number?, value(item) (text, number or null) to sort by, cell(item) -> children of the cell, class?}].
- * sorted: name of the column that sorts at first, "" for the order of the items. limit: rows that are shown at first; Infinity:
- * all. onSort() is called after another column was chosen.
+ * sorted: name of the column that sorts at first, "" for the order of the items.
+ * onSort() is called after another column was chosen.
  */
 export class Grid {
-  constructor({ caption, columns, sorted = "", empty, kind = "", open, limit = STEP, onSort = () => {} }) {
+  constructor({ caption, columns, sorted = "", empty, kind = "", open, onSort = () => {} }) {
     this.columns = columns;
     this.sorted = sorted;
     this.isDown = false;
     this.empty = empty;
     this.open = open;
     this.items = [];
-    this.shown = limit;
+    this.shown = STEP;
     this.onSort = onSort;
     this.head = h("tr", {});
     this.body = h("tbody", {});

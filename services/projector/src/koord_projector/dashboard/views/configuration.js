@@ -17,9 +17,12 @@ export async function configurationView(root, { at, signal }) {
   return shown;
 }
 
+/** Namespace and name of a ConfigMap from its id. */
+export const configName = (id) => id.split("=").map((part) => part.replaceAll("_", ".")).join("/");
+
 function panel(entry, events, open) {
   const { state } = entry;
-  const name = entry.id.split("=").map((part) => part.replaceAll("_", ".")).join("/");
+  const name = configName(entry.id);
   const rejected = Object.entries(state?.rejected ?? {});
   const warnings = Object.entries(state?.warnings ?? {});
   return h("section", { class: "panel config", "aria-label": name },

@@ -65,8 +65,7 @@ function build(root, query, go) {
 function part(value, whole, show, tint) {
   if (value === null) return h("span", { class: "note" }, "–");
   const ratio = share(value, whole);
-  return h("span", { class: "mini", title: `${show(value)} of ${show(whole)}` },
-    h("span", { class: "lane" }, h("i", { css: { width: `${Math.min(1, ratio) * 100}%`, background: `var(--${ratio > 1.0005 ? "over" : tint})` } })), percent(ratio));
+  return h("span", { class: "mini", title: `${show(value)} of ${show(whole)}`, css: { "--part": Math.min(1, ratio), "--tint": `var(--${ratio > 1.0005 ? "over" : tint})` } }, percent(ratio));
 }
 
 function columnsOf(page) {

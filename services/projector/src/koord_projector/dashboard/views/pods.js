@@ -19,7 +19,7 @@ export async function podsView(root, { at, query, signal, go }) {
 
 function build(root, query, go) {
   const page = { pages: 1, at: "", go };
-  const again = () => { page.pages = 1; go("/pods", page.at); };
+  const again = () => { page.pages = 1; page.grid.shown = PAGE; go("/pods", page.at); };
   const choice = (label, values) => h("select", { "aria-label": label, onchange: again },
     h("option", { value: "" }, label), values.map((value) => h("option", { value }, value)));
   let timer = 0;
@@ -39,9 +39,9 @@ function build(root, query, go) {
     phase: page.phase.value, qos: page.qos.value,
   });
   page.count = h("span", { class: "note" });
-  page.more = h("button", { type: "button", class: "quiet more", onclick: () => { page.pages = Math.min(MOST, page.pages + 1); go("/pods", page.at); } }, "Show more");
+  page.more = h("button", { type: "button", class: "quiet more", onclick: () => { page.pages = Math.min(MOST, page.pages + 1); page.grid.shown += PAGE; go("/pods", page.at); } }, "Show more");
   page.grid = new Grid({
-    caption: "Pods", columns: columnsOf(page), empty: "No pod matches.", kind: "pods", limit: Infinity, open: (pod) => go(`/pods/${encodeURIComponent(pod.uid)}`, page.at),
+    caption: "Pods", columns: columnsOf(page), empty: "No pod matches.", kind: "pods", open: (pod) => go(`/pods/${encodeURIComponent(pod.uid)}`, page.at),
     onSort: () => { if (page.hasMore) { page.pages = MOST; go("/pods", page.at); } }, // sorts as many as one answer may have
   });
   page.show = (answer) => {
@@ -51,7 +51,7 @@ function build(root, query, go) {
     page.count.textContent = `${counted(answer.total, "pod")}${said.length ? `: ${said.join(", ")}` : ""}`
       + (answer.pods.length < answer.total ? `; ${page.grid.sorted ? "sorted are" : "shown are"} the newest ${grouped(answer.pods.length)}` : "");
     page.grid.show(answer.pods);
-    page.more.hidden = !page.hasMore;
+    page.more.hidden = !page.hasMore || !page.grid.more.hidden;
   };
   fill(root, h("section", { class: "panel" },
     h("div", { class: "bar" }, h("h2", {}, page.gang ? `Pods of the gang ${page.gang}` : "Pods"), page.count),
