@@ -21,7 +21,7 @@ export class Grid {
     this.onSort = onSort;
     this.head = h("tr", {});
     this.body = h("tbody", {});
-    this.more = h("button", { type: "button", class: "quiet more", onclick: () => { this.shown += STEP; this.paint(); } }, "Show more");
+    this.more = h("button", { type: "button", class: "quiet more", onclick: () => this.#showMore() }, "Show more");
     this.element = h("div", {},
       h("div", { class: "table", tabindex: "0", role: "region", "aria-label": caption }, h("table", { class: `list grid ${kind}` },
         h("caption", { class: "visually-hidden" }, caption), h("thead", {}, this.head), this.body)), this.more);
@@ -35,13 +35,25 @@ export class Grid {
   paint() {
     const columns = this.columns.filter((column) => column.isShown?.(this.items) ?? true);
     const by = columns.find((column) => column.name === this.sorted);
-    const items = by ? [...this.items].sort((one, other) => order(by.value(one), by.value(other), this.isDown)) : this.items;
+    this.sortedItems = by ? [...this.items].sort((one, other) => order(by.value(one), by.value(other), this.isDown)) : this.items;
     fill(this.head, columns.map((column) => h("th", { scope: "col", class: column.number && "number", "aria-sort": column === by && (this.isDown ? "descending" : "ascending") },
       column.value ? h("button", { type: "button", class: "sort", onclick: () => this.#sort(column) }, column.name) : column.name)));
-    fill(this.body, items.slice(0, this.shown).map((item) => this.#row(item, columns)),
-      items.length === 0 && h("tr", {}, h("td", { colspan: String(columns.length), class: "empty" }, this.empty)));
-    this.more.hidden = items.length <= this.shown;
-    this.more.textContent = `Show more (${grouped(items.length - this.shown)})`;
+    this.drawn = columns;
+    fill(this.body, this.sortedItems.slice(0, this.shown).map((item) => this.#row(item, columns)),
+      this.items.length === 0 && h("tr", {}, h("td", { colspan: String(columns.length), class: "empty" }, this.empty)));
+    this.#count();
+  }
+
+  #count() {
+    this.more.hidden = this.items.length <= this.shown;
+    this.more.textContent = `Show more (${grouped(this.items.length - this.shown)})`;
+  }
+
+  // Rows that are there stay: drawing all again would take longer with each step.
+  #showMore() {
+    this.body.append(...this.sortedItems.slice(this.shown, this.shown + STEP).map((item) => this.#row(item, this.drawn)));
+    this.shown += STEP;
+    this.#count();
   }
 
   // The first press of a column of numbers brings the largest one to the top.
