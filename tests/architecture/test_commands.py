@@ -209,6 +209,7 @@ NOWHERE = {
     "python -m tests.bench compose": "it needs the image; tests/compose/test_compose.py makes the measured step once",
     "python -m tests.bench commands": "it starts a stack and runs koord some hundred times",
     "python -m tests.bench import": "it fills the log of a large cluster, for minutes",
+    "python -m tests.bench large_gang": "it takes a minute; tests/chaos/test_large_gang_kills.py does the same",
     "python -m tests.bench installation": "it installs everything on a control plane of its own, for minutes",
     "python -m tests.bench rolling_restart --scale 0.25": "it restarts each service of a large cluster, for minutes;"
     " tests/chaos/test_rolling_restart.py restarts those of a small one",

@@ -15,7 +15,7 @@ from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig, render
 from koordcore.events.envelope import AggregateRef, NewEvent
-from koordcore.ports.eventlog import MOST_AT_ONCE, Appended, Conflict, TooMany
+from koordcore.ports.eventlog import MOST_AT_ONCE, Appended, Conflict, Full, TooMany
 from support.bus.log_worlds import LogWorld, ServerWorld
 from support.bus.told_log import R1, R3_IN_DEEP, everything, new, stored
 from support.until import DEADLINE_SECONDS, until
@@ -62,6 +62,17 @@ async def test_a_repeated_large_append_gives_the_first_answer_again(world: LogWo
     first = await stored(log, *events_of("g"))
     assert await log.append(events_of("g")) == Appended(first.last_seq, first.seqs, duplicate=True)
     assert (await log.head()).last_seq == GANG
+
+
+async def test_a_large_append_of_which_only_a_part_has_room_stores_nothing(servers: ServerWorld):
+    log = await servers.handle()
+    await stored(log, new("before"))
+    info = await servers.call(f"$JS.API.STREAM.INFO.{servers.names.ev}")
+    smaller = {**info["config"], "max_bytes": 300 * 1024}
+    await servers.call(f"$JS.API.STREAM.UPDATE.{servers.names.ev}", smaller)
+    assert isinstance(await log.append(events_of("g")), Full)
+    assert [event.ref.id for event in await everything(log)] == ["before"]
+    await stored(log, *events_of("small", 300))
 
 
 def limited(directory: Path, most: int) -> NatsServer:
