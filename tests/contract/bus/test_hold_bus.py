@@ -90,7 +90,7 @@ async def test_a_server_that_is_too_old_is_named_and_its_upgrade_is_noticed(tmp_
     (port,) = free_ports(1)
     old = await asyncio.start_server(partial(as_a_server, "2.9.0"), LOOPBACK, port)
     async with holding(nats_urls=(f"nats://{LOOPBACK}:{port}",)) as held:
-        await held.says("nats-server 2.9.0: atomic batches need 2.12")
+        await held.says("nats-server 2.9.0: its atomic batches do not suit")
         old.close()
         await old.wait_closed()
         async with NatsServer(NatsServerConfig(directory=tmp_path, port=port, sync_interval="1s")):

@@ -81,7 +81,7 @@ def test_a_server_without_batches_is_refused(version: str):
         require_version(version)
 
 
-@pytest.mark.parametrize("version", ["2.12.0", "2.15.1", "3.0.0"])
+@pytest.mark.parametrize("version", ["2.14.0", "2.15.1", "3.0.0"])
 def test_a_server_with_batches_is_taken(version: str):
     require_version(version)
 

@@ -87,7 +87,7 @@ class NatsServer(EmbeddedServer[NatsServerConfig]):
         of the process writes the configuration file.
 
         Raises:
-            BinaryNotFoundError: nats-server is missing or older than 2.12.
+            BinaryNotFoundError: nats-server is missing or older than 2.14.
         """
         binary = nats_server_binary()
         require_nats_version(nats_server_version(binary), binary=binary)

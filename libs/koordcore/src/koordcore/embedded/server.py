@@ -116,8 +116,9 @@ class EmbeddedServer(ABC, Generic[C]):
         await asyncio.shield(self.stop())
 
 
-# Oldest supported nats-server: it has atomic batches, and not the data-loss bugs of 2.10.20 to 2.10.22.
-MINIMUM_NATS_VERSION = (2, 12, 0)
+# Oldest supported nats-server: 2.12.0 stores no atomic batch whose messages have ids. Later ones have not the data-loss
+# bugs of 2.10.20 to 2.10.22 either.
+MINIMUM_NATS_VERSION = (2, 14, 0)
 
 POSTGRES_PROGRAMS = ("initdb", "postgres", "psql")
 

@@ -184,7 +184,7 @@ class BusConnection:
 
     @property
     def server_version(self) -> str:
-        """Version of the NATS server, for example "2.12.1"."""
+        """Version of the NATS server, for example "2.15.1"."""
         version = self.client.connected_server_version
         return f"{version.major}.{version.minor}.{version.patch}"
 

@@ -24,7 +24,7 @@ from koordcore.retry import Backoff
 
 log = logging.getLogger("koordcore.bus")
 
-MINIMUM_VERSION = (2, 12, 0)
+MINIMUM_VERSION = (2, 14, 0)
 
 # Fields that may change on an existing stream. `max_bytes` only grows: a full stream then accepts messages again. A new
 # `compression` concerns new files; the server reads both kinds.
@@ -134,14 +134,14 @@ async def replicas_of(connection: BusConnection, stream: str) -> int | None:
 
 
 def require_version(version: str) -> None:
-    """Check that a version of the NATS server ("2.12.1") is supported.
+    """Check that a version of the NATS server ("2.15.1") is supported.
 
     Raises:
-        ServerTooOld: The version is below 2.12.
+        ServerTooOld: The version is below 2.14.
     """
     numbers = tuple(int(part) for part in version.split(".")[:3])
     if numbers < MINIMUM_VERSION:
-        raise ServerTooOld(f"nats-server {version}: atomic batches need 2.12 or newer")
+        raise ServerTooOld(f"nats-server {version}: its atomic batches do not suit, 2.14 or newer is needed")
 
 
 async def until_created(connection: BusConnection, names: BusNames, waits: Callable[[str], None]) -> None:

@@ -11,12 +11,12 @@ from koordcore.events.drain import DrainedPod
 from koordcore.events.envelope import AggregateRef, name_from_token, name_token
 from koordcore.state import ClusterState
 from koordcore.state.drains import DrainGroupState, DrainState
+from koordcore.stories.pending import MOST_MESSAGE
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.pod_status_writes import (
     DESCHEDULER,
     KOORDINATOR,
-    MOST_MESSAGE,
     Involved,
     KubernetesEvent,
 )

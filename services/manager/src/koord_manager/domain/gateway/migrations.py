@@ -14,12 +14,12 @@ from koordcore.protocol import keys
 from koordcore.state import ClusterState
 from koordcore.state.fold import AggregateState
 from koordcore.state.migrations import MigrationState
+from koordcore.stories.pending import MOST_MESSAGE
 
 from koord_manager.domain.gateway.eviction import Ended, Evicted, Waits
 from koord_manager.domain.gateway.pod_status_writes import (
     DESCHEDULER,
     KOORDINATOR,
-    MOST_MESSAGE,
     Involved,
     KubernetesEvent,
     about_pod,
