@@ -153,7 +153,7 @@ def test_events_of_some_kinds_are_left_out_and_a_text_is_found(client: httpx.Cli
     newest = get(client, "/api/events", without="podspec, pod", limit=500)["events"]
     expected = [event.seq for event in reversed(CLUSTER.facts) if event.ref.kind not in ("podspec", "pod")]
     assert [event["seq"] for event in newest] == expected[:500]
-    uid = next(event.ref.id for event in CLUSTER.facts if event.type == "PodPlaced")
+    uid = next(event.ref.id for event in reversed(CLUSTER.facts) if event.type == "PodPlaced")
     found = get(client, "/api/events", text=uid, limit=500)["events"]
     told = [event.seq for event in reversed(CLUSTER.facts) if uid in event.body.decode() or event.ref.id == uid]
     assert [event["seq"] for event in found] == told
