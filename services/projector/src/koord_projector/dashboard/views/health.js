@@ -12,7 +12,7 @@ export async function healthView(root, { at, signal }) {
     get("/api/colocation", { at, limit: 100 }, signal), objects("config", at, signal)]);
   root.kept ??= { hash: h("span", { class: "note" }), close: () => {} };
   const checks = [...(at ? [] : projector(status)), ...ofNodes(nodes.nodes, at), ...ofPods(cluster, pending, at), ...ofColocation(colocation, at), ...ofConfiguration(configs.found, at)];
-  const wrong = checks.filter(([state]) => state !== "good");
+  const wrong = ["bad", "warn"].flatMap((grave) => checks.filter(([state]) => state === grave));
   fill(root, h("div", { class: "stack" },
     h("div", { class: "title" }, h("h1", {}, "Health"), h("span", { role: "status" }, wrong.length === 0 ? "nothing is wrong" : `${counted(wrong.length, "finding")} of ${grouped(checks.length)} checks`)),
     h("section", { class: "panel" }, h("ul", { class: "checks" }, [...wrong, ...checks.filter(([state]) => state === "good")].map(([state, what, detail]) =>
