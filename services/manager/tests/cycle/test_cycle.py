@@ -45,7 +45,7 @@ async def test_documents_are_answered_in_order_each_for_itself() -> None:
     assert [result.action for result in results] == ["created", "refused", "refused", "unchanged", "refused"]
     assert results[0].seq == 1
     assert results[0].traceparent.startswith("00-")
-    assert results[4].errors[0].field == "spec.containers"
+    assert results[4].errors[0].field == "spec.containers[c].resources.requests.cpu"
 
 
 async def test_thousands_of_documents_in_one_request_all_land() -> None:
