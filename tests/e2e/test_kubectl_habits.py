@@ -14,7 +14,13 @@ from support.koord_command import KoordCommand as Koord
 from support.servers import server_directory
 from support.until import until_blocking
 
-pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.xdist_group("habits")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.nats,
+    pytest.mark.postgres,
+    pytest.mark.deep,
+    pytest.mark.xdist_group("habits"),
+]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OBJECTS = """
