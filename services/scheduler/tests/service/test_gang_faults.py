@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import memory_bus
-from koordcore.events.envelope import AggregateRef, NewEvent
-from koordcore.events.node_ledger import NodeResourcesReturned
+from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
+from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
 from koordcore.ports.eventlog import AppendOutcome, Conflict, EventLog, TooMany, Unavailable
 from support.scheduler.one_service import members_of_gang, say, scheduler, submit, where
-from support.scheduler.scheduling import node
+from support.scheduler.scheduling import node, pod
 from support.until import until
 
 pytestmark = pytest.mark.slow
@@ -33,6 +33,7 @@ class Faulty:
         self._faults = faults
         self.is_dead = False
         self.rivals = 0
+        self.taken = AggregateRef("node", "")  # The node that a rival took
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._log, name)
@@ -57,7 +58,7 @@ class Faulty:
                 self.is_dead = True
                 return Conflict()
             case "rival":
-                await self._rival(next(event.ref for event in events if event.ref.kind == "node"))
+                await self._rival([event.ref for event in events if event.ref.kind == "node"][-1])
             case _:
                 pass
         outcome = await self._log.append(events)
@@ -73,6 +74,51 @@ class Faulty:
         """Another scheduler writes to the ledger of a node that a member was to get."""
         self.rivals += 1
         await say(self._log, ref.kind, ref.id, NodeResourcesReturned(pods=[]))
+
+
+class Taken(Faulty):
+    """A log whose reads take a while, and of which a rival takes a node just before the first append of the gang."""
+
+    def whole(self) -> int:
+        log = self._shared
+        placed = sum(stored.type == "PodPlaced" for stored in log.between(0, log.last_seq, None, log.last_seq))
+        assert placed in {0, MEMBERS}, "a gang is placed all or none"
+        return placed
+
+    async def read_aggregate(self, ref: AggregateRef, *, after: int = 0) -> list[StoredEvent]:
+        await asyncio.sleep(0.02)
+        return await self._log.read_aggregate(ref, after=after)
+
+    async def _rival(self, ref: AggregateRef) -> None:
+        await super()._rival(ref)
+        rival = PodOnNode(
+            uid="rival",
+            namespace="x",
+            name="rival",
+            requests={"cpu": 1000},
+            qos="LS",
+            kube_qos="Burstable",
+            priority_class="koord-prod",
+        )
+        await say(self._log, ref.kind, ref.id, NodeResourcesTaken(pods=[rival]))
+        self.taken = ref
+
+
+async def test_members_of_a_refused_gang_are_taken_back_together() -> None:
+    """While the refused gang is read again, other events wake the scheduler: no member may be decided alone then."""
+    shared = MemoryLog()
+    bus = memory_bus(log=shared)
+    log = Taken(bus.events, shared, ["rival"])
+    await submit(bus.events, *(node(f"n{number}", cpu="1") for number in range(MEMBERS)))
+    await submit(bus.events, *members_of_gang(MEMBERS))
+    async with scheduler(bus, log, "--pod-initial-backoff=100ms", "--pod-max-backoff=200ms"):  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  everything else is the log's own
+        for number in range(40):
+            await submit(bus.events, pod(f"w{number}", {"cpu": "50"}))
+            await asyncio.sleep(0.02)
+            log.whole()
+        assert (log.rivals, log.whole()) == (1, 0)
+        await say(bus.events, log.taken.kind, log.taken.id, NodeResourcesReturned(pods=["rival"]))
+        await until(lambda: log.whole() == MEMBERS)
 
 
 async def placed_despite(faults: list[str]) -> None:

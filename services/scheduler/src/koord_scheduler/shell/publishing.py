@@ -42,7 +42,7 @@ from koordcore.values.timestamps import rfc3339
 
 from koord_scheduler.domain.loop.commit.outbox import MOST_PER_BATCH
 from koord_scheduler.domain.loop.commit.status_writes import TakenStatusWrite
-from koord_scheduler.domain.loop.commit.work import Placement, node_ref, pod_ref
+from koord_scheduler.domain.loop.commit.work import Placement, pod_ref
 from koord_scheduler.domain.loop.controllers import status_facts
 from koord_scheduler.domain.loop.cycle.pod_explanations import PodExplanation, abandoned
 from koord_scheduler.domain.loop.folding.log import fold_ahead
@@ -278,10 +278,7 @@ class Publisher:
         """
         stale = [part for part in parts if len(parts) == 1 or any(event.ref in moved for event in part.events())]
         for part in stale:
-            if part.gang is not None:
-                await self._read_ahead(part.gang.ref, known_up_to(part.gang))
-            for node in part.nodes:
-                await self._refold(node, moved if part.gang is None else set())
+            await self._refold(part, moved)
         for part in [part for part in parts if part not in stale]:
             await self._carry_out([part], started_nanos)
 
@@ -295,9 +292,8 @@ class Publisher:
             at_fault = _at_fault(part, error.refs)
             if not at_fault:
                 raise error
-            for node in part.nodes:
-                self._fold_others(node)
-                await self._abandon(node, f"the decision cannot be stored: {error}", at_fault=at_fault)
+            self._fold_others(part)
+            await self._abandon(part, f"the decision cannot be stored: {error}", at_fault=at_fault)
         if fitting:
             await self._carry_out(fitting, started_nanos)
 
@@ -347,35 +343,41 @@ class Publisher:
         [part] = parts
         if part.gang is None:
             raise error
-        for node in part.nodes:
-            self._fold_others(node)
-            await self._abandon(node, f"placing gang {part.gang_id()} takes {error}")
-
-    async def _refold(self, part: Sealed, moved: set[AggregateRef]) -> None:
-        """Read what others wrote to the aggregates of a refused part, then take its assumptions back."""
         self._fold_others(part)
-        work = part.drafts.work
-        refs = [node_ref(work.node), *(pod_ref(item.uid) for item in work.items)]
-        for ref in refs:
-            if moved and ref not in moved:
-                continue
-            await self._read_ahead(ref, next(known_up_to(event) for event in part.events() if event.ref == ref))
-        self.metrics.refolds.inc(len(work.items))
+        await self._abandon(part, f"placing gang {part.gang_id()} takes {error}")
+
+    async def _refold(self, part: Part, moved: set[AggregateRef]) -> None:
+        """Read what others wrote to the aggregates of a refused part, then take its assumptions back. `moved`: the
+        aggregates that have newer events; empty if that is unknown.
+        """
+        self._fold_others(part)
+        for event in part.events():
+            if not moved or event.ref in moved:
+                await self._read_ahead(event.ref, known_up_to(event))
+        self.metrics.refolds.inc(sum(len(node.drafts.work.items) for node in part.nodes))
         failpoint("after_refold_before_redecide")
         await self._abandon(part)
 
-    async def _abandon(self, part: Sealed, hopeless: str = "", *, at_fault: Container[str] | None = None) -> None:
-        """Take a refused part back. Explain it to the pods that were refused too often or for good; these wait.
+    async def _abandon(self, part: Part, hopeless: str = "", *, at_fault: Container[str] | None = None) -> None:
+        """Take a refused part back, all of it before anything is decided again: a member of a gang that alone is taken
+        back would be placed alone. Explain it to the pods that were refused too often or for good; these wait.
         `hopeless`: why the log will never store the part; "" if it may store it later. `at_fault`: uids of the pods
         that wait; the others are decided again at once. None stands for all pods.
         """
-        work, now = part.drafts.work, self.clock.unix()
-        for placement, reason in self.state.commits.refused(work, now, hopeless=hopeless, at_fault=at_fault):
+        now = self.clock.unix()
+        waiting = [
+            (placement, node.drafts.work.node, reason)
+            for node in part.nodes
+            for placement, reason in self.state.commits.refused(
+                node.drafts.work, now, hopeless=hopeless, at_fault=at_fault
+            )
+        ]
+        for placement, node, reason in waiting:
             self.metrics.of(self.state.profile_of(placement.uid)).refused.inc()
-            self.logger.warning("decision_abandoned", pod_uid=placement.uid, node=work.node)
+            self.logger.warning("decision_abandoned", pod_uid=placement.uid, node=node)
             await self.say(abandoned(placement, reason))
 
-    def _fold_others(self, part: Sealed) -> None:
+    def _fold_others(self, part: Part) -> None:
         for stored in self.state.log.own.refused(part.events()):
             fold_ahead(self.state, stored)
 
@@ -393,9 +395,10 @@ class Publisher:
         if not self.is_full:
             self.logger.error("log_full", reason=reason)
         self.is_full = True
-        for node in (node for part in parts for node in part.nodes):
-            self._fold_others(node)
-            self.state.commits.refused(node.drafts.work, self.clock.unix(), blame=False)
+        for part in parts:
+            self._fold_others(part)
+            for node in part.nodes:
+                self.state.commits.refused(node.drafts.work, self.clock.unix(), blame=False)
         await asyncio.sleep(FULL_PAUSE_SECONDS)
         self.is_full = False
 
