@@ -346,16 +346,39 @@ def test_only_a_stacks_own_folder_is_emptied(tmp_path: Path) -> None:
 
 def test_the_data_of_a_stack_is_deleted_without_the_files_of_others(tmp_path: Path) -> None:
     (tmp_path / "copy").mkdir()
-    (tmp_path / "log").mkdir()
+    (tmp_path / "postgres").mkdir()  # such as the volume of a container
     with pytest.raises(EmbeddedError, match="is not from a stack"):
         delete_data(tmp_path)
-    (tmp_path / "ports.json").write_text("{}")
+    (tmp_path / "postgres").rmdir()
+    assert not delete_data(tmp_path)
+    choose_ports(StackOptions(var=tmp_path, port_base=20000), ["a"])
     (tmp_path / "keys").mkdir()
+    (tmp_path / "log").symlink_to(tmp_path / "copy")
+    with pytest.raises(EmbeddedError, match="log is a link"):
+        delete_data(tmp_path)
+    (tmp_path / "log").unlink()
     (tmp_path / "nats" / "jetstream").mkdir(parents=True)
 
     assert delete_data(tmp_path)
     assert {each.name for each in tmp_path.iterdir()} == {"copy", "keys", "ports.json"}
     assert not delete_data(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "words", ["--simulated-nodes none.yaml", "--descheduler none.yaml", "--kubernetes --speed 60", "--speed 0"]
+)
+def test_wrong_options_delete_no_data(words: str, tmp_path: Path) -> None:
+    (tmp_path / "nats").mkdir()
+    (tmp_path / "ports.json").write_text("{}")
+    answer = CliRunner().invoke(app, ["up", "--fresh", "--no-agent", "--var", str(tmp_path), *words.split()])
+    assert answer.exit_code == 2
+    assert (tmp_path / "nats").exists()
+
+
+@pytest.mark.parametrize("words", ['pods -l " "', "pods -l ''", "-f pods.yaml -l app=web", "pod web -f pods.yaml"])
+def test_a_deletion_that_says_too_little_or_too_much_deletes_nothing(words: str) -> None:
+    answer = CliRunner().invoke(app, ["delete", *shlex.split(words)], env={"KOORD_MANAGER": "http://127.0.0.1:1"})
+    assert answer.exit_code == 2
 
 
 def test_clock_of_a_later_run_never_goes_back(tmp_path: Path) -> None:

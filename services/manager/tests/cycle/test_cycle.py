@@ -125,7 +125,7 @@ async def test_of_objects_with_one_name_the_leader_keeps_the_first() -> None:
         pods, workloads = view.state.of_kind(PodSpecState), view.state.of_kind(WorkloadState)
         ((first, kept),), ((first_workload, workload),) = pods.items(), workloads.items()
         store(log, AggregateRef("podspec", "late"), PodSpecAdded(object=kept.object))
-        meta = structs.replace(workload.object.metadata, uid="late", creation_timestamp="2031-01-01T00:00:00Z")
+        meta = structs.replace(workload.object.metadata, uid="late", creation_timestamp="2021-01-01T00:00:00Z")
         late = structs.replace(workload.object, metadata=meta)
         await manager.folded(store(log, AggregateRef("workloadspec", "late"), WorkloadObserved(object=late)))
         assert [*pods, *workloads] == [first, "late", first_workload, "late"]

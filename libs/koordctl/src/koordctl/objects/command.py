@@ -78,6 +78,9 @@ def delete(
 
       koord delete -f examples/pod.yaml
     """
+    selector = selector.strip()
+    if filename and (target or selector):
+        fail("-f names what to delete; it goes with neither KIND nor -l", status=2)
     if filename:
         _submit("/v1/delete", filename)
         return

@@ -31,6 +31,7 @@ from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig
 from koordcore.embedded.ports import LOOPBACK, free_ports, is_port_free
 from koordcore.embedded.postgres import PostgresConfig, PostgresServer
+from koordcore.embedded.postgres_location import live_postmaster
 from koordcore.embedded.process import ProcessSpec, http_ok
 from koordcore.service.clock import ScaledClock, SystemClock, parse_clock
 from koordcore.values.invalid import InvalidInput
@@ -90,23 +91,24 @@ class StackOptions:
 
 
 def choose_ports(options: StackOptions, names: Sequence[str]) -> dict[str, int]:
-    """Return a local port for each name.
+    """Return a local port for each name, and store them for the next start.
 
     With `port_base`, these are consecutive ports from there on, and nothing checks that they are free. Without it, the
-    ports of the last start are used if they are free, else other free ones. They are stored for the next start.
+    ports of the last start are used if they are free, else other free ones.
 
     Raises:
         EmbeddedError: There are no free ports.
     """
-    if options.port_base is not None:
-        return {name: options.port_base + index for index, name in enumerate(names)}
     file = options.var / PORTS_FILE
     before: dict[str, int] = {}
     with contextlib.suppress(OSError, msgspec.DecodeError):
         before = msgspec.json.decode(file.read_bytes(), type=dict[str, int])
-    kept = {name: port for name, port in before.items() if name in names and is_port_free(port)}
-    missing = [name for name in names if name not in kept]
-    chosen = {**kept, **dict(zip(missing, free_ports(len(missing)), strict=True))}
+    if options.port_base is not None:
+        chosen = {name: options.port_base + index for index, name in enumerate(names)}
+    else:
+        kept = {name: port for name, port in before.items() if name in names and is_port_free(port)}
+        missing = [name for name in names if name not in kept]
+        chosen = {**kept, **dict(zip(missing, free_ports(len(missing)), strict=True))}
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(msgspec.json.format(msgspec.json.encode({**before, **chosen})))
     return chosen
@@ -242,27 +244,46 @@ def wipe(options: StackOptions) -> None:
     shutil.rmtree(options.var, ignore_errors=True)
 
 
-_DATA: Final = ("nats", "agents", "kubernetes", "log", "run", "clock", "registered.json", "simulated-nodes.json")
+_DATA: Final = (
+    *("nats", "agents", "kubernetes", "log", "run", "clock", "registered.json", "simulated-nodes.json"),
+    *("postgres", "postgres.password", "postgres.location"),
+)
+
+
+def data_of(var: Path) -> list[Path]:
+    """The files and folders with what a stack has written below `var`, except its keys and the numbers of its ports.
+
+    Raises:
+        EmbeddedError: There are such names, but no stack was started in `var`; or one of them is a link.
+    """
+    found = [var / name for name in _DATA if (var / name).exists() or (var / name).is_symlink()]
+    if found and not (var / PORTS_FILE).exists():
+        raise EmbeddedError(f"{found[0]} is not from a stack, because {var} has no {PORTS_FILE}; name another folder")
+    if links := [each for each in found if each.is_symlink()]:
+        raise EmbeddedError(f"{links[0]} is a link; delete what it points to, and the link, yourself")
+    return found
 
 
 def delete_data(var: Path) -> bool:
-    """Delete the log, the rows and what else a stack has written below `var`, except its keys and the numbers of its
-    ports. Other files stay. The stack must not run. Returns whether there was a log.
+    """Delete the log, the rows and the rest of `data_of`. Other files stay. Returns whether there was anything.
 
     Raises:
-        EmbeddedError: The folder has files of such names, but no stack was started in it.
+        EmbeddedError: As `data_of`; or a server of Postgres still runs on the rows.
     """
-    found = [var / name for name in _DATA if (var / name).exists()]
-    if found and not (var / PORTS_FILE).exists():
-        raise EmbeddedError(f"{found[0]} is not from a stack, because {var} has no {PORTS_FILE}; name another folder")
-    PostgresServer(PostgresConfig(data_dir=var / "postgres")).wipe()
-    had_log = (var / "nats").exists()
+    found = data_of(var)
+    if not found:
+        return False
+    postgres = PostgresServer(PostgresConfig(data_dir=var / "postgres"))
+    running = live_postmaster(postgres.location.data)
+    if running is not None:
+        raise EmbeddedError(f"a Postgres (pid {running}) runs on {postgres.location.data}; stop it first")
+    postgres.wipe()
     for each in found:
         if each.is_dir():
             shutil.rmtree(each)
         else:
-            each.unlink()
-    return had_log
+            each.unlink(missing_ok=True)
+    return True
 
 
 def log_server(options: StackOptions) -> NatsServer:

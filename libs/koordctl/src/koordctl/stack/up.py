@@ -22,7 +22,7 @@ from koordctl.render.units import duration_text
 from koordctl.stack.kubernetes.programs import BUILT_FOLDER, Programs, admin_kubeconfig, find_programs, folder_of
 from koordctl.stack.kubernetes.stack_part import KubernetesPart
 from koordctl.stack.nodes import Manifest, host_manifest, host_node_name, register, simulated_nodes, write_nodes
-from koordctl.stack.processes import StackOptions, delete_data, manager_url, shared_clock, specs
+from koordctl.stack.processes import StackOptions, data_of, delete_data, manager_url, shared_clock, specs
 from koordctl.stack.running import Var, dashboard, endings
 
 START_SECONDS = 300.0
@@ -85,10 +85,11 @@ def up(
       koord up --fresh
     """
     folder = (var or var_directory()).absolute()
-    if fresh:
-        _begin_afresh(folder)
     programs = _programs(binaries) if kubernetes else None
-    _check_api_server(folder, speed, kubernetes=kubernetes)
+    _check_arguments(speed, nodes, descheduler, kubernetes=kubernetes)
+    if fresh:
+        _begin_afresh(folder, named=var is not None)
+    _check_earlier_data(folder, kubernetes=kubernetes)
     if foreground:
         # Also what the background process runs: it finds everything prepared by the one that the user started.
         asyncio.run(
@@ -107,11 +108,8 @@ def up(
             f"already running, with the options of its start (`koord down` stops it); dashboard {dashboard(running)}"
         )
         return
-    if var is None and running_stack(demo_directory()) is not None:
-        fail(
-            f"a demo runs in {demo_directory()}, and other commands would use this stack instead; stop it with"
-            " Ctrl-C or `koord down`, or name another folder for this stack: --var FOLDER"
-        )
+    if var is None:
+        _check_demo()
     began = time.monotonic()
     argv = [sys.executable, "-m", "koordctl", "up", "--foreground", "--var", str(folder)]
     argv += ["--speed", str(speed), "--simulated-nodes", nodes, "--agent" if agent else "--no-agent", "--sync", sync]
@@ -121,7 +119,6 @@ def up(
     argv += ["--traces"] if traces else []
     argv += ["--new-log"] if new_log else []
     argv += ["--port-base", str(port_base)] if port_base is not None else []
-    simulated_nodes(nodes)  # a wrong file is said here, not in a log
     try:
         with going_on("the stack goes on starting in the background; to stop it: koord down"):
             stack = asyncio.run(_started(tuple(argv), folder))
@@ -136,14 +133,27 @@ def up(
         fail("; ".join(ended))
 
 
-def _begin_afresh(folder: Path) -> None:
+def _begin_afresh(folder: Path, *, named: bool) -> None:
+    """Stop a stack and delete its data, if nothing speaks against it. `named`: whether the user named the folder."""
+    if not named:
+        _check_demo()
     try:
+        data_of(folder)
         if asyncio.run(stop_stack(state_file(folder))):
             errors.print("stopped")
         if delete_data(folder):
             errors.print(f"deleted the data of the stack in {folder}")
     except EmbeddedError as error:
         fail(str(error))
+
+
+def _check_demo() -> None:
+    """End the command if a demo runs in its default folder."""
+    if running_stack(demo_directory()) is not None:
+        fail(
+            f"a demo runs in {demo_directory()}, and other commands would use this stack instead; stop it with"
+            " Ctrl-C or `koord down`, or name another folder for this stack: --var FOLDER"
+        )
 
 
 def _not_in_force(context: typer.Context, words: list[str]) -> list[str]:
@@ -177,10 +187,17 @@ def _programs(folder: Path | None) -> Programs:
         fail(str(error), status=2)
 
 
-def _check_api_server(folder: Path, speed: float, *, kubernetes: bool) -> None:
-    """End the command if the clock, or the data of earlier starts, does not fit the choice of an API server."""
+def _check_arguments(speed: float, nodes: str, descheduler: Path | None, *, kubernetes: bool) -> None:
+    """End the command if an option names a file that is missing, or does not fit another one."""
     if kubernetes and speed != 1:
         fail("--speed must be 1 with --kubernetes: the API server uses the clock of this machine", status=2)
+    if descheduler is not None and not descheduler.is_file():
+        fail(f"--descheduler: there is no file {descheduler}", status=2)
+    simulated_nodes(nodes)
+
+
+def _check_earlier_data(folder: Path, *, kubernetes: bool) -> None:
+    """End the command if the data of earlier starts does not fit the choice of an API server."""
     known = folder_of(folder).exists()
     if kubernetes and not known and (folder / "nats").exists():
         fail(f"the log in {folder} has objects of a stack without API server; name another folder with --var")

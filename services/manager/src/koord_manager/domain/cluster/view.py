@@ -158,6 +158,7 @@ class ManagerView:
         self._pods = PodIndex()
         self._workload_uids = IdsByName[tuple[str, str, str]]()
         self._workload_keys: dict[str, tuple[str, str, str]] = {}
+        self._first_seen: dict[str, int] = {}  # Uid of a workload -> position of its first fact after `load`
         self._pod_facts: dict[str, tuple[Pod, PodFacts]] = {}
         self._topologies: dict[str, NodeResourceTopology | None] = {}
         self._devices: dict[str, Device | None] = {}
@@ -174,6 +175,7 @@ class ManagerView:
             key = (workload.object.kind, meta.namespace, meta.name)
             self._workload_uids.give(uid, key)
             self._workload_keys[uid] = key
+            self._first_seen[uid] = 0
         self.queue.add_all(DUPLICATE_NAME, (f"podspec.{uid}" for uid in self._pods.duplicates()))
         self.queue.add_all(DUPLICATE_NAME, (f"workloadspec.{uid}" for uid in self._workload_uids.duplicates()))
         self._queue_configuration()
@@ -204,7 +206,7 @@ class ManagerView:
                     self._queue_inputs(after.node)
                 self._queue_inputs(self._placed_on(ref.id))
                 if before is None:
-                    self._queue_duplicates(ref, self._pods.all_named(after.namespace, after.name))
+                    self._queue_duplicates(ref.kind, self._pods.all_named(after.namespace, after.name))
             case PodSpecDeleted():
                 self._drop_pod(ref.id)
             case NodeResourcesTaken() | NodeResourcesReturned():
@@ -249,10 +251,12 @@ class ManagerView:
                 key = (event.object.kind, meta.namespace, meta.name)
                 self._workload_uids.give(ref.id, key)
                 self._workload_keys[ref.id] = key
+                self._first_seen.setdefault(ref.id, stored.seq)
                 self.queue.add(WORKLOAD, ref.id)
-                self._queue_duplicates(ref, self._workload_uids.all(key))
+                self._queue_duplicates(ref.kind, self._workload_uids.all(key))
             case WorkloadDeleted():
                 key = self._workload_keys.pop(ref.id, None)
+                self._first_seen.pop(ref.id, None)
                 if key is not None:
                     self._workload_uids.take(ref.id, key)
                 self.queue.add(WORKLOAD, ref.id)
@@ -330,9 +334,9 @@ class ManagerView:
             self.queue.add(DESIRED_STATE, node)
             self.queue.add(OVERCOMMIT, node)
 
-    def _queue_duplicates(self, ref: AggregateRef, named: list[str]) -> None:
+    def _queue_duplicates(self, kind: str, named: list[str]) -> None:
         if len(named) > 1:
-            self.queue.add(DUPLICATE_NAME, str(ref))
+            self.queue.add_all(DUPLICATE_NAME, (f"{kind}.{uid}" for uid in named))
 
     def _queue_policies(self, node: str) -> None:
         for controller in (*NODE_POLICIES, NODE_OBJECTS):
@@ -360,6 +364,13 @@ class ManagerView:
         if kind == "Pod":
             return self._pods.all_named(namespace, name)
         return self._workload_uids.all((kind, namespace, name))
+
+    def first_seen(self, uid: str) -> tuple[int, str, str]:
+        """Return a key that orders workloads by arrival. Those of a loaded state come first, in the order in which
+        they say that they were created.
+        """
+        meta = self.state.of_kind(WorkloadState)[uid].object.metadata
+        return self._first_seen[uid], meta.creation_timestamp or "", uid
 
     def workload(self, kind: str, namespace: str, name: str) -> tuple[str, WorkloadState] | None:
         """Return uid and folded state of a workload by name, or None if no such workload was observed."""

@@ -47,5 +47,5 @@ function row(gang, at) {
     h("td", {}, gang.pod_group ? "PodGroup" : "its pods"),
     h("td", { class: "nowrap" }, moment(gang.submitted_at)),
     h("td", { class: "nowrap" }, complete ? between(gang.submitted_at, gang.placed_at) : ""),
-    h("td", {}, gang.why || gang.message));
+    h("td", {}, [gang.why, gang.message].filter(Boolean).join(" ")));
 }

@@ -27,9 +27,7 @@ def duplicate_drafts(view: ManagerView, key: str) -> list[Draft]:
         gone = PodSpecDeleted(namespace=meta.namespace, name=meta.name)
     elif isinstance(state, WorkloadState):
         meta = state.object.metadata
-        workloads = view.state.of_kind(WorkloadState)
-        named = view.all_named(state.object.kind, meta.namespace, meta.name)
-        first = min(named, key=lambda other: (workloads[other].object.metadata.creation_timestamp or "", other))
+        first = min(view.all_named(state.object.kind, meta.namespace, meta.name), key=view.first_seen)
         gone = WorkloadDeleted(namespace=meta.namespace, name=meta.name)
     else:
         return []
