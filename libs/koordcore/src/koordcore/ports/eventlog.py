@@ -75,7 +75,7 @@ class TooLarge(Unsendable):
         self.refs = refs
 
 
-class TooMany(Unsendable):
+class TooMany(Misconfigured):
     """The append has more events than the log stores at once, or than its servers are configured to take."""
 
 

@@ -130,7 +130,8 @@ def _structured(event: PodUnschedulable | PodGated | DecisionAbandoned, *, is_la
     """The sentence from the facts of an explanation; "" if it has none, as in logs of earlier versions."""
     match event:
         case PodGated():
-            return "" if event.gang is None else gang_sentence(event.gang)
+            # The members that exist and are placed become more while the message stays.
+            return "" if event.gang is None or is_lasting else gang_sentence(event.gang)
         case PodUnschedulable(diagnosis=Diagnosis() as diagnosis):
             if diagnosis.quota is not None:
                 return _joined(_of_quota(diagnosis.quota, is_lasting=is_lasting), _preempted(diagnosis.preemption))

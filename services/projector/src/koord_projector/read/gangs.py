@@ -56,7 +56,8 @@ class GangItem(msgspec.Struct, frozen=True, kw_only=True):
         submitted_at: RFC 3339 time of its first pod.
         placed_at: RFC 3339 time of its last placement; "" without one.
         message: Message of the last explanation of one of its pending pods; "" without one.
-        why: How many members are placed and exist, as one sentence; "" if enough are placed or the minimum is unknown.
+        why: How many members are placed and exist, as one sentence; "" if enough exist: then `message` says why they
+            wait.
     """
 
     namespace: str
@@ -120,6 +121,7 @@ def _item(
     status = gang.status if isinstance(gang, GangState) else None
     least = _min_of_pod(member) if document is None else _min_of_group(document)
     name, placed = f"{row.namespace}/{row.gang}", row.placed + row.running
+    exist = row.pending + placed
     return GangItem(
         namespace=row.namespace,
         name=row.gang,
@@ -133,9 +135,7 @@ def _item(
         submitted_at=row.submitted_at,
         placed_at=row.placed_at,
         message="" if row.explanation is None else _message_of(row.explanation),
-        why=gang_sentence(GangProgress(gang=name, needs=least, exist=row.pods, placed=placed))
-        if placed < least
-        else "",
+        why=gang_sentence(GangProgress(gang=name, needs=least, exist=exist, placed=placed)) if exist < least else "",
     )
 
 

@@ -4,12 +4,13 @@ facts, `QuotaReports` describes quotas for users.
 Source: scheduler-core spec, 10.5, 10.8, 10.9
 """
 
+import heapq
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from koordcore.events.explanations import QuotaShortage
 from koordcore.protocol import keys
-from koordcore.protocol.quota import BUILT_IN
+from koordcore.protocol.quota import BESIDE_THE_TREE, BUILT_IN
 
 from koord_scheduler.domain.plugins.quota.accounting import masked
 from koord_scheduler.domain.plugins.quota.admission import (
@@ -153,11 +154,11 @@ class QuotaManager(QuotaBooks):
 
 def _above_min(node: QuotaNode, resource: str) -> dict[str, int]:
     """Return the siblings of a quota that use most of a resource above their min: at most `MOST_BORROWERS`."""
-    siblings = node.parent.claimants() if node.parent is not None else []
-    above = [
-        (each.used.get(resource, 0) - each.spec.min.get(resource, 0), each.name)
+    siblings = node.parent.children.values() if node.parent is not None else ()
+    unused = (
+        (each.spec.min.get(resource, 0) - each.used.get(resource, 0), each.name)
         for each in siblings
-        if each is not node
-    ]
-    largest = sorted((-amount, name) for amount, name in above if amount > 0)[:MOST_BORROWERS]
+        if each is not node and each.name not in BESIDE_THE_TREE
+    )
+    largest = heapq.nsmallest(MOST_BORROWERS, (found for found in unused if found[0] < 0))
     return {name: -amount for amount, name in largest}
