@@ -4,16 +4,22 @@ The manager is asked again and again: at most a tenth of the time is spent on an
 """
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NoReturn
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NoReturn, TypeAlias
 
 from koordctl.objects.asking import Answer, Question, answers
 from koordctl.objects.showing import Form, name_text, show_answers, show_value, table_of
 from koordctl.render.output import flush, show_rows, write_line
 
 SECONDS: Final = 2.0
-_MOVING: Final = ("age", "expires in")
+_MOVING: Final = ("age", "expires in", "lastupdatetime")
 """Columns that change although the object does not."""
+_OF_DEVICE: Final = ("node", "type", "minor")
+"""Columns that identify a row of a table with several rows for one object."""
+
+Row: TypeAlias = tuple[Sequence[str], Sequence[object], dict[str, Any]]
+Seen: TypeAlias = dict[tuple[object, ...], Row]
+"""Key of what is shown -> its columns, its cells and its object. Without a table, there are no cells."""
 
 
 def watch_objects(question: Question, form: Form) -> NoReturn:
@@ -26,41 +32,44 @@ def watch_objects(question: Question, form: Form) -> NoReturn:
     else:
         show_answers(found, question, form)
     flush()
-    before = _seen(found, question, form)
+    before = seen(found, question, form)
     least = _widths(before)
     while True:
         time.sleep(max(SECONDS, 9 * (time.monotonic() - begin)))
         begin = time.monotonic()
         found = answers(question)
-        now = _seen(found, question, form)
-        for key, (columns, row, item) in now.items():
-            if key not in before or _fixed(columns, before[key][1], before[key][2]) != _fixed(columns, row, item):
-                _show(form, columns, row, item, least)
-        for key in before.keys() - now.keys():
-            columns, row, item = before[key]
-            ended = [_ended(column, cell) for column, cell in zip(columns, row, strict=True)]
-            _show(form, columns, ended, item, least)
+        now = seen(found, question, form)
+        for columns, row, item in changes(before, now):
+            _show(form, columns, row, item, least)
         flush()
         before = now
 
 
-Row = tuple[Sequence[str], Sequence[object], dict[str, Any]]
-
-
-def _seen(found: Sequence[Answer], question: Question, form: Form) -> dict[tuple[object, ...], Row]:
-    """Key of what is shown -> its columns, its cells and its object. Without a table, there are no cells."""
-    seen: dict[tuple[object, ...], Row] = {}
+def seen(found: Sequence[Answer], question: Question, form: Form) -> Seen:
+    """The key is the identity of the object: no cell of it may change while the object exists."""
+    shown: Seen = {}
     for answer in found:
         if form.output not in ("table", "wide"):
             for item in answer.items:
                 meta = item["metadata"]
-                seen[answer.kind, meta.get("namespace", ""), meta["name"]] = ((), (), item)
+                shown[answer.kind, meta.get("namespace", ""), meta["name"]] = ((), (), item)
             continue
         columns, rows = table_of(answer, question, form)
-        width = next((at for at, column in enumerate(columns) if column in ("status", "state", "phase")), 2)
+        names = ("namespace", "name") if "name" in columns else _OF_DEVICE
+        at = [index for index, column in enumerate(columns) if column in names]
         for row in rows:
-            seen[answer.kind, *row[: min(width, 3)]] = (columns, row, {})
-    return seen
+            shown[answer.kind, *(row[index] for index in at)] = (columns, row, {})
+    return shown
+
+
+def changes(before: Seen, now: Seen) -> Iterator[Row]:
+    """What is new or different, then what is gone, in its last state."""
+    for key, (columns, row, item) in now.items():
+        if key not in before or _fixed(*before[key]) != _fixed(columns, row, item):
+            yield columns, row, item
+    for key, (columns, row, item) in before.items():
+        if key not in now:
+            yield columns, [_ended(column, cell) for column, cell in zip(columns, row, strict=True)], item
 
 
 def _fixed(columns: Sequence[str], row: Sequence[object], item: dict[str, Any]) -> object:
@@ -71,10 +80,10 @@ def _ended(column: str, cell: object) -> object:
     return "Deleted" if column in ("status", "phase") else cell
 
 
-def _widths(seen: Mapping[tuple[object, ...], Row]) -> dict[tuple[str, ...], list[int]]:
+def _widths(shown: Seen) -> dict[tuple[str, ...], list[int]]:
     """Columns of a table -> their widths in its first rows."""
     widths: dict[tuple[str, ...], list[int]] = {}
-    for columns, row, _ in seen.values():
+    for columns, row, _ in shown.values():
         before = widths.get((*columns,), [len(column) for column in columns])
         widths[(*columns,)] = [max(width, len(str(cell))) for width, cell in zip(before, row, strict=True)]
     return widths
