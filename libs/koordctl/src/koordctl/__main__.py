@@ -51,16 +51,29 @@ def complete() -> None:
     sys.argv = [PROGRAM]
     with contextlib.suppress(SystemExit):
         main()
-    from koordctl.render.output import write_line
+    from koordctl.render.output import flush, write_line
 
-    write_line(f":{_NO_FILES}")
+    try:
+        write_line(f":{_NO_FILES}")
+        flush()
+    except BrokenPipeError:
+        _without_reader()
 
 
 def run(app: typer.Typer) -> int:
-    """Run the command line and return its exit status; expected errors are printed as one sentence."""
-    if sketches.COMPLETE in os.environ:
-        # typer removes rich's markup from the texts that a shell shows, if it finds rich. Ours have none.
-        sys.modules["rich"] = None  # pyright: ignore[reportArgumentType]  # the import system's word for "not there"
+    """Run the command line and return its exit status; expected errors are printed as one sentence.
+
+    While a shell completes, nothing is said about errors: it would stand in the line that the user types.
+    """
+    if sketches.COMPLETE not in os.environ:
+        return _run(app)
+    # typer removes rich's markup from the texts that a shell shows, if it finds rich. Ours have none.
+    sys.modules["rich"] = None  # pyright: ignore[reportArgumentType]  # the import system's word for "not there"
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(nowhere):
+        return _run(app)
+
+
+def _run(app: typer.Typer) -> int:
     try:
         # Not standalone: that would print "Aborted!" after Ctrl-C and let everything else through as a traceback.
         # Always by this name: how it was started (`python -m`, a test) changes neither help nor completion.

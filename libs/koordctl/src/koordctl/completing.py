@@ -5,6 +5,7 @@ A parameter has one of these functions by its name (`OF_COMMANDS`, `OF_PARAMETER
 from the manager; without an answer within a second, nothing is offered.
 """
 
+import contextlib
 import json
 from collections.abc import Iterable
 from importlib.resources import files
@@ -89,15 +90,11 @@ def _names(word: str) -> list[str]:
 
 
 def _items(kind: str) -> list[dict[str, Any]]:
-    from http.client import HTTPException
-
     from koordctl.access.clients import ask, find_service
 
-    try:
+    # A shell has no place for an error: no file with a token, half a state file, or what is no answer of a manager.
+    with contextlib.suppress(Exception):
         url = find_service("manager")
-        if url is None:
-            return []
         answer = ask(f"{url}/v1/objects/{kind}", timeout=SECONDS)
         return answer.json()["items"] if answer.is_success else []
-    except (OSError, HTTPException, ValueError):
-        return []
+    return []

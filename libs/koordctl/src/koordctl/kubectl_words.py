@@ -20,9 +20,15 @@ _HINTS: Final = {
 def our_words(context: Any, words: list[str], explained: set[str]) -> list[str]:
     """The words after `koord`, with a command of ours in the place of one of kubectl.
 
-    `version`, `help` and a hint end the command. `explained`: the sub-commands of `koord explain`.
+    `version`, `help` and a hint end the command. While a shell completes, commands follow `help`, and nothing follows
+    the others. `explained`: the sub-commands of `koord explain`.
     """
     first, rest = (words[0], words[1:]) if words else ("", [])
+    if getattr(context, "resilient_parsing", False):
+        if first == "help":
+            return rest or words
+        if first == "version" or first in _HINTS:
+            raise typer.Exit(1)
     if first == "describe":
         is_option = bool(rest) and rest[0].startswith("-")
         if rest and not is_option and understood([rest[0]], explained)[0] not in explained:
