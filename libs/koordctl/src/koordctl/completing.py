@@ -7,14 +7,14 @@ from the manager; without an answer within a second, nothing is offered.
 
 import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
-from typing import Any, Final
+from threading import Event, Thread
+from typing import Final
+from urllib.parse import urlencode
 
 OUTPUTS: Final = ("table", "wide", "yaml", "json", "name")
 SECONDS: Final = 1.0
-MOST: Final = 500
-"""Names that are offered at most."""
 OF_COMMANDS: Final = {
     "pod": "pods",
     "node": "nodes",
@@ -34,41 +34,41 @@ def outputs(incomplete: str) -> list[str]:
 def kinds_and_names(args: list[str], incomplete: str) -> list[str]:
     """`args`: the words of the command before the incomplete one, without its options."""
     if "/" in incomplete:
-        kind = incomplete.partition("/")[0]
-        return _beginning((f"{kind}/{name}" for name in _names(kind)), incomplete)
+        kind, _, name = incomplete.partition("/")
+        return [f"{kind}/{each}" for each in _names([kind], name)]
     if args and "/" not in args[0]:
-        return _beginning((name for kind in args[0].split(",") for name in _names(kind)), incomplete)
+        return _names(args[0].split(","), incomplete)
     before, comma, last = incomplete.rpartition(",")
     return [f"{before}{comma}{kind}" for kind in _beginning(_plurals(), last)]
 
 
 def pods(incomplete: str) -> list[str]:
-    return _beginning(_names("pod"), incomplete)
+    return _names(["pod"], incomplete)
 
 
 def nodes(incomplete: str) -> list[str]:
-    return _beginning(_names("node"), incomplete)
+    return _names(["node"], incomplete)
 
 
 def namespaces(incomplete: str) -> list[str]:
-    found = {str(item["metadata"].get("namespace", "default")) for item in _items("Pod")}
-    return _beginning({*found, *_names("namespace")}, incomplete)
+    """Also those that have pods and no object of their own."""
+    return _answered([_question("Namespace", incomplete), _question("Pod", incomplete, "namespace")])
 
 
 def reservations(incomplete: str) -> list[str]:
-    return _beginning(_names("reservation"), incomplete)
+    return _names(["reservation"], incomplete)
 
 
 def migrations(incomplete: str) -> list[str]:
-    return _beginning(_names("migration"), incomplete)
+    return _names(["migration"], incomplete)
 
 
 def gangs(incomplete: str) -> list[str]:
-    return _beginning(_names("podgroup"), incomplete)
+    return _names(["podgroup"], incomplete)
 
 
 def _beginning(texts: Iterable[str], incomplete: str) -> list[str]:
-    return sorted({text for text in texts if text.startswith(incomplete)})[:MOST]
+    return sorted({text for text in texts if text.startswith(incomplete)})
 
 
 def kind_words() -> dict[str, str]:
@@ -84,17 +84,33 @@ def _plurals() -> list[str]:
     return [*found.values(), "all"]
 
 
-def _names(word: str) -> list[str]:
-    kind = kind_words().get(word.lower())
-    return [str(item["metadata"]["name"]) for item in _items(kind)] if kind else []
+def _names(words: Sequence[str], beginning: str) -> list[str]:
+    """The names of the objects of some kinds that begin so."""
+    known = kind_words()
+    kinds = [known[word.lower()] for word in words if word.lower() in known]
+    return _answered([_question(kind, beginning) for kind in kinds])
 
 
-def _items(kind: str) -> list[dict[str, Any]]:
+def _question(kind: str, beginning: str, field: str = "name") -> str:
+    return f"/v1/names/{kind}?{urlencode({'prefix': beginning, 'field': field})}"
+
+
+def _answered(paths: Sequence[str]) -> list[str]:
+    """The names in the manager's answers; none without all answers within `SECONDS`."""
     from koordctl.access.clients import ask, find_service
 
-    # A shell has no place for an error: no file with a token, half a state file, or what is no answer of a manager.
-    with contextlib.suppress(Exception):
-        url = find_service("manager")
-        answer = ask(f"{url}/v1/objects/{kind}", timeout=SECONDS)
-        return answer.json()["items"] if answer.is_success else []
-    return []
+    found: set[str] = set()
+    is_done = Event()
+
+    def ask_all() -> None:
+        # A shell has no place for an error: no file with a token, half a state file, or what is no answer of a manager.
+        with contextlib.suppress(Exception):
+            url = find_service("manager")
+            for path in paths if url else ():
+                answer = ask(f"{url}{path}", timeout=SECONDS)
+                found.update(answer.json()["names"] if answer.is_success else ())
+        is_done.set()
+
+    # A time-out of the connection is one for each read: a slow sender would hold the shell as long as it likes.
+    Thread(target=ask_all, daemon=True).start()
+    return sorted(found) if is_done.wait(SECONDS) else []

@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
+import pytest
 from koord_manager.shell.documents.api import ManagerApi
 from koord_manager.shell.intake import Intake
 from koordcore.state import ClusterState
 from koordcore.values import codec
 from koordcore.values.codec import PIECE
+from koordcore.values.invalid import InvalidInput
 from starlette.requests import Request
 from support.manager.loops import AlwaysLeading
 from support.manager.world import ManagerWorld
@@ -96,6 +98,37 @@ async def test_a_pod_that_is_deleted_meanwhile_is_listed_as_it_was() -> None:
     found = await listing
     assert {item["metadata"]["namespace"] for item in found["items"]} == {"b"}
     assert (len(found["items"]), found["position"]) == (PODS // 2, PODS)
+
+
+async def names(world: ManagerWorld, kind: str, query: str = "") -> list[str]:
+    api = ManagerApi(world.view, Intake(), AlwaysLeading(leads=True), standalone=True)
+    return codec.decode(bytes((await api.list_names(asked(kind, query))).body), dict[str, list[str]])["names"]
+
+
+async def test_names_are_those_that_begin_so_while_other_tasks_run() -> None:
+    turns, found = await Other().turns_during(names(crowded(), "pods", "prefix=p-001"))
+    assert turns >= PODS // PIECE
+    assert found == [f"p-001{digit}" for digit in range(10)]
+
+
+async def test_of_too_many_names_all_begin_with_what_the_offered_ones_begin_with() -> None:
+    world = crowded()
+    world.pod("other", {"metadata": {"name": "q", "namespace": "a"}})
+    found = await names(world, "pods")
+    assert len(found) == 500
+    assert (found[0], found[498], found[499]) == ("p-0000", "p-0498", "q")
+
+
+async def test_namespaces_are_those_of_objects() -> None:
+    world = crowded()
+    assert await names(world, "pods", "field=namespace") == ["a", "b"]
+    assert await names(world, "pods", "field=namespace&prefix=b") == ["b"]
+    assert await names(world, "podgroups", "field=namespace") == []
+
+
+async def test_only_names_and_namespaces_are_offered() -> None:
+    with pytest.raises(InvalidInput, match="field"):
+        await names(ManagerWorld(), "pods", "field=uid")
 
 
 async def test_a_kind_without_objects_is_an_empty_list() -> None:

@@ -72,7 +72,7 @@ NEEDS: Final[Sequence[Need]] = (
     *_view("/elasticQuota"),
     # The manager's API.
     *_operate("POST", "/v1/apply", "/v1/delete"),
-    *_view("/v1/objects/{kind}", "/v1/objects/{kind}/{name:path}", "/v1/state", "/v1/leader"),
+    *_view("/v1/objects/{kind}", "/v1/objects/{kind}/{name:path}", "/v1/names/{kind}", "/v1/state", "/v1/leader"),
     # The projector: dashboard and read API.
     *_view("/", "/openapi.json", "/api/{path:path}"),
     *_operate("POST", "/admin/rebuild", cost=100.0),

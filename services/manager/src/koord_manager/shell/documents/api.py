@@ -4,6 +4,7 @@ POST /v1/apply                      YAML or JSON, any number of documents -> one
 POST /v1/delete                     the same documents, or {"kind", "namespace", "name"} objects; ?dryRun=All
 GET  /v1/objects/{kind}             objects as mirrored; ?namespace=
 GET  /v1/objects/{kind}/{name}      one object; ?namespace= (default "default")
+GET  /v1/names/{kind}               names for a shell to complete, at most 500; ?prefix=, ?field=name or namespace
 GET  /v1/state                      position and hash of the fold
 GET  /v1/leader                     whether this instance leads, and the name of the leader
 
@@ -45,6 +46,7 @@ from koord_manager.domain.cluster.mirrored_kinds import AGGREGATES, KubeObject, 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.apply import Target
 from koord_manager.domain.documents.apply_custom import resource_of_kind
+from koord_manager.domain.documents.offered_names import offered_names
 from koord_manager.domain.gateway.published_status import with_published_status
 from koord_manager.shell.documents.state_hash import hash_of
 from koord_manager.shell.intake import FieldError, Intake, Result
@@ -83,6 +85,7 @@ class ManagerApi:
             Route("/v1/delete", self.delete, methods=["POST"]),
             Route("/v1/objects/{kind}", self.list_objects, methods=["GET"]),
             Route("/v1/objects/{kind}/{name:path}", self.get_object, methods=["GET"]),
+            Route("/v1/names/{kind}", self.list_names, methods=["GET"]),
             Route("/v1/state", self.state, methods=["GET"]),
             Route("/v1/leader", self.leader, methods=["GET"]),
         ]
@@ -146,6 +149,36 @@ class ManagerApi:
             body.append(piece)
             await asyncio.sleep(0)
         return Response(b"".join(body), media_type="application/json")
+
+    async def list_names(self, request: Request) -> Response:
+        """Handle `GET /v1/names/{kind}`: the names of objects of a kind, or their namespaces, that begin with `prefix`.
+
+        No object is encoded, because a shell asks at each press of a key.
+        """
+        kind, prefix = _kind(request), request.query_params.get("prefix", "")
+        field = request.query_params.get("field", "name")
+        if field not in ("name", "namespace"):
+            raise InvalidInput("name or namespace", field, "field")
+        found: set[str] = set()
+        at = ("namespace", "name").index(field)
+        for number, names in enumerate(self._names(kind), 1):
+            text = names[at]
+            if text.startswith(prefix):
+                found.add(text)
+            if number % PIECE == 0:
+                await asyncio.sleep(0)
+        return _json({"names": offered_names(found)})
+
+    def _names(self, kind: str) -> Iterator[tuple[str, str]]:
+        """Yield namespace and name of the objects of a kind."""
+        for _, found in objects_of_kind(self._view, kind) if kind in AGGREGATES else ():
+            if not isinstance(found, dict):
+                yield found.metadata.namespace, found.metadata.name
+        resource = resource_of_kind(kind)
+        plural = _OWNERS.get(kind, "") if resource is None else resource.plural
+        for _, state in self._view.customs(plural):
+            meta = state.object["metadata"]
+            yield meta.get("namespace", ""), meta.get("name", "")
 
     def _items(self, kind: str) -> Iterator["_Item"]:
         """Yield the objects of a kind. They are those of the first step."""
