@@ -153,6 +153,22 @@ def test_a_node_says_why_no_pod_comes() -> None:
     assert [line.text for line in node_lines(well)][1:3] == ["  status Ready", f"  allocatable {ALLOCATABLE}"]
 
 
+def test_only_conditions_that_kubernetes_calls_bad_are_red() -> None:
+    conditions = [
+        NodeCondition(type="Ready", status="True", reason="KubeletReady"),
+        NodeCondition(type="EtcdIsVoter", status="True", reason="MemberNotLearner"),
+        NodeCondition(type="KernelDeadlock", status="False"),
+        NodeCondition(type="MemoryPressure", status="Unknown"),
+        NodeCondition(type="PIDPressure", status="True"),
+    ]
+    known = node("n")
+    known = replace(known, status=replace(known.status, conditions=conditions))
+    told = node_story("n", stored(1, "nodespec.n", NodeSpecAdded(object=known)), [], [], None)
+    lines = {line.text.strip(): line.style for line in node_lines(told)}
+    shown = {text: style for text, style in lines.items() if text.startswith("condition ")}
+    assert shown == {"condition PIDPressure": "red", "condition EtcdIsVoter (MemberNotLearner)": ""}
+
+
 def test_a_drain_that_only_labels_its_node_is_named() -> None:
     labelled = node("n", labels={NODE_PLANNING: "evacuate"})
     told = node_story("n", stored(1, "nodespec.n", NodeSpecAdded(object=labelled)), [], [], None)

@@ -191,6 +191,7 @@ def _status_lines(story: NodeStory) -> Iterator[Line]:
     status = {"True": "Ready", "Unknown": "Unknown"}.get(story.ready, "NotReady")
     yield Line(f"  status {status}", "" if status == "Ready" else "red")
     yield from (Line(f"  condition {condition}", "red") for condition in story.problem_conditions)
+    yield from (Line(f"  condition {condition}") for condition in story.other_conditions)
     if story.drain:
         yield Line(f"  closed for new pods by drain {story.drain}", "yellow")
     if story.cordoned:

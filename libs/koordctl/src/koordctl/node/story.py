@@ -15,7 +15,8 @@ from koordcore.events.objects import NodeSpecAdded, NodeSpecChanged
 from koordcore.events.observation import NodeUsageReported, Usage
 from koordcore.protocol.annotations.node import node_reservation, trim_allocatable
 from koordcore.protocol.drains import DRAIN_NODE, NODE_PLANNING
-from koordcore.protocol.objects import Node
+from koordcore.protocol.node_conditions import PRESSURES, READY, is_bad
+from koordcore.protocol.objects import Node, NodeCondition
 from koordcore.state.aggregates import NodePolicyState
 from koordcore.state.cluster import evolve
 from koordcore.stories.hardware import NodeHardware
@@ -25,7 +26,6 @@ from koordcore.values.resources import amount_of, parse_amounts, parse_resources
 from koordctl.render.units import duration_text
 
 LAST_CHANGES: Final = 5
-_READY: Final = "Ready"
 LAST_PROTECTION: Final = 8
 
 
@@ -68,8 +68,9 @@ class NodeStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # Part of `allocatable` that the node's reservation keeps from pods; empty without one.
     kept_back: dict[str, int] = {}
     ready: str = "True"  # Status of its condition Ready: "True", "False" or "Unknown"; "True" without the condition
-    # Its other conditions that are wrong, and Ready if it is, with their reasons: "MemoryPressure (Evicting)".
-    problem_conditions: list[str] = []
+    problem_conditions: list[str] = []  # Its bad conditions with their reasons: "MemoryPressure (Evicting)"
+    # Its conditions that are True and not of Kubernetes. Whether that is good, only who reports them knows.
+    other_conditions: list[str] = []
     cordoned: bool = False  # Whether it is closed for new pods by `spec.unschedulable`
     drain: str = ""  # Name of the drain that closed it; empty if none did
     taints: list[str] = []  # Its taints as kubectl shows them: "key=value:effect"
@@ -180,17 +181,26 @@ def node_story(
 
 def _openness(node: Node) -> dict[str, Any]:
     """The fields of a `NodeStory` that say whether new pods may come."""
-    ready = next((each for each in node.status.conditions if each.type == _READY), None)
-    wrong = [each for each in node.status.conditions if (each.status != "True") == (each.type == _READY)]
+    ready = next((each for each in node.status.conditions if each.type == READY), None)
+    others = [
+        each
+        for each in node.status.conditions
+        if each.type != READY and each.type not in PRESSURES and each.status == "True"
+    ]
     taints = node.spec.taints
     return {
         "ready": "True" if ready is None else ready.status,
-        "problem_conditions": [f"{each.type}{f' ({each.reason})' if each.reason else ''}" for each in wrong],
+        "problem_conditions": [_condition_text(each) for each in node.status.conditions if is_bad(each)],
+        "other_conditions": [_condition_text(each) for each in others],
         "cordoned": node.spec.unschedulable,
         "drain": next((each.value for each in taints if each.key == DRAIN_NODE), "")
         or node.metadata.labels.get(NODE_PLANNING, ""),
         "taints": [f"{each.key}{f'={each.value}' if each.value else ''}:{each.effect}" for each in taints],
     }
+
+
+def _condition_text(condition: NodeCondition) -> str:
+    return condition.type + (f" ({condition.reason})" if condition.reason else "")
 
 
 def _kept_back(node: Node) -> dict[str, int]:

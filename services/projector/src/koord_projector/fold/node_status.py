@@ -2,9 +2,9 @@
 
 from typing import Final
 
+from koordcore.protocol.node_conditions import READY, is_bad
 from koordcore.protocol.objects import Node
 
-_PRESSURES: Final = frozenset(("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"))
 _SHOWN_TAINTS: Final = 20
 _LONGEST_TAINT: Final = 200
 
@@ -14,12 +14,8 @@ def conditions_text(node: Node) -> str:
 
     A node without the condition Ready has no kubelet that reports one, and is not called NotReady.
     """
-    bad = [
-        "NotReady" if each.type == "Ready" else each.type
-        for each in node.status.conditions
-        if (each.type == "Ready" and each.status != "True") or (each.type in _PRESSURES and each.status == "True")
-    ]
-    return " ".join(bad)
+    bad = [each.type for each in node.status.conditions if is_bad(each)]
+    return " ".join("NotReady" if type_ == READY else type_ for type_ in bad)
 
 
 def taints_text(node: Node) -> str:
