@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from koordcore.values.invalid import InvalidInput
-from koordctl.objects.selectors import in_order, matches, parse_fields, parse_labels
+from koordctl.objects.selectors import in_order, matches, natural_key, parse_fields, parse_labels
 
 
 @pytest.mark.parametrize(
@@ -107,3 +107,22 @@ def test_objects_are_in_the_order_of_amounts_numbers_and_texts() -> None:
         in_order([named("a")], ".spec.x")
     with pytest.raises(InvalidInput, match="--sort-by"):
         in_order([named("a")], "{.spec")
+
+
+def test_names_with_numbers_are_in_the_order_of_their_numbers() -> None:
+    names = ["s-10", "s-2", "s-1", "s-1-b", "s-1-10", "s-1-9"]
+    found = in_order([{"metadata": {"name": name}} for name in names], ".metadata.name")
+    assert [item["metadata"]["name"] for item in found] == ["s-1", "s-1-9", "s-1-10", "s-1-b", "s-2", "s-10"]
+
+
+@pytest.mark.parametrize(
+    ("less", "greater"),
+    [
+        ("0", "00"), ("00", "1"), ("a", "b"), ("a", "ab"), ("ab", "b"), ("", "a"), ("a0", "a1"), ("a1", "a01"),
+        ("a01", "a2"), ("a2", "a10"), ("a1b", "a1c"), ("a1b1x", "a01b1"), ("12", "ab"), ("1", "a"), ("a1", "aa"),
+        ("9" * 5000, "1" + "0" * 5000), ("a-9-z", "a-10-a"), ("a9", "a\u0661"), ("B", "a"),
+    ],
+)  # fmt: skip
+def test_texts_are_ordered_as_kubectl_does(less: str, greater: str) -> None:
+    assert natural_key(less) < natural_key(greater)
+    assert not natural_key(greater) < natural_key(less)

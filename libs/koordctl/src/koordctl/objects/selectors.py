@@ -34,6 +34,8 @@ _KEY: Final = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([
 _VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _SIGNS: Final = frozenset("=!,()<>") | {"==", "!="}
 _FIELD: Final = re.compile(r"\s*([^=!\s]+)\s*(==|=|!=)(.*)")
+_DIGITS: Final = "0123456789"
+_DIGITS_OR_OTHERS: Final = re.compile(r"[0-9]+|[^0-9]+")
 _COMMA: Final = re.compile(r"(?<!\\),")
 
 
@@ -195,13 +197,29 @@ def in_order(items: Sequence[Item], path: str) -> list[Item]:
     return [item for _, item in sorted(found, key=lambda each: _rank(each[0]))]
 
 
-def _rank(value: object) -> tuple[int, float | str]:
+def _rank(value: object) -> tuple[object, ...]:
     """Numbers and quantities come before other texts."""
     if value is None:
-        return 0, ""
+        return (0,)
     if isinstance(value, int | float):
         return 1, float(value)
     try:
         return 1, float(parse_milli(str(value)))
     except InvalidInput:
-        return 2, str(value)
+        return 2, natural_key(str(value))
+
+
+def natural_key(text: str) -> list[tuple[object, ...]]:
+    """Texts with equal keys are equal. Digits are compared as a number and come before other characters.
+
+    Source:
+        fvbommel/sortorder, NaturalLess
+    """
+    found: list[tuple[object, ...]] = []
+    for part in _DIGITS_OR_OTHERS.findall(text):
+        if part[0] in _DIGITS:
+            number = part.lstrip("0")
+            found.append((0, len(number), number, len(part)))
+        else:
+            found.append((1, part))
+    return found
