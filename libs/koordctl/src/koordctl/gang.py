@@ -8,6 +8,7 @@ import typer
 from koordcore.protocol import keys
 
 from koordctl.access.clients import NOT_FOUND, manager, scheduler
+from koordctl.completing import kind_words
 from koordctl.render.output import Format, Output, console, fail, field, show_document, show_table
 from koordctl.render.units import duration_text
 
@@ -30,6 +31,7 @@ def gang(
 
       koord gang -o json
     """
+    name = _own_name(name) if name is not None else None
     lines: list[dict[str, Any]] = scheduler.get("/apis/v1/plugins/Coscheduling/lines")
     found = [line for line in lines if _is_meant(line["id"], namespace, name)]
     if name is not None and not found:
@@ -43,6 +45,12 @@ def gang(
     if name is not None:
         for line in found:
             _show_members(line["id"])
+
+
+def _own_name(word: str) -> str:
+    """The name in `NAME` or `pg/NAME`. The name of a gang may be any text, so it is not refused for a slash."""
+    kind, _, name = word.partition("/")
+    return name if name and kind_words().get(kind.lower()) == "PodGroup" else word
 
 
 def _is_meant(gang_id: str, namespace: str | None, name: str | None) -> bool:

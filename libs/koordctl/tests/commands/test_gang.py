@@ -7,6 +7,8 @@ from threading import Thread
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from koordctl import gang
+from koordctl.access.clients import Client
 from koordctl.app import app
 from typer.testing import CliRunner
 
@@ -33,15 +35,24 @@ class Scheduler(BaseHTTPRequestHandler):
 def scheduler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Scheduler)
     Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv("KOORD_SCHEDULER", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setattr(gang, "scheduler", Client("scheduler", url=f"http://127.0.0.1:{server.server_port}"))
     yield
     server.shutdown()
     server.server_close()
 
 
 @pytest.mark.usefixtures("scheduler")
-def test_the_name_of_a_gang_may_be_any_text() -> None:
-    answer = CliRunner().invoke(app, ["gang", "train #1?", "-o", "json"])
+@pytest.mark.parametrize("word", ["train #1?", "pg/train #1?", "PodGroup/train #1?", "gang/train #1?"])
+def test_the_name_of_a_gang_may_be_any_text(word: str) -> None:
+    answer = CliRunner().invoke(app, ["gang", word, "-o", "json"])
 
     assert answer.exit_code == 0, answer.output
     assert json.loads(answer.stdout) == {"name": GANG}
+
+
+@pytest.mark.usefixtures("scheduler")
+@pytest.mark.parametrize("word", ["pod/train #1?", "pg/", "pg/train"])
+def test_what_is_no_gang_is_named_as_it_was_typed(word: str) -> None:
+    answer = CliRunner().invoke(app, ["gang", word])
+    assert answer.exit_code == 1
+    assert f"there is no gang {word.removeprefix('pg/') or word}" in answer.stderr

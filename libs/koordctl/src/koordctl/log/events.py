@@ -1,6 +1,7 @@
 """`koord events`: print the facts of the log, also as they are appended."""
 
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from koordcore.values.timestamps import rfc3339
 from koordctl.access.clock import run_clock
 from koordctl.access.log import OpenLog, open_log, wait_for
 from koordctl.access.times import first_at, given_position
+from koordctl.kind_words import WORDS
 from koordctl.render.output import console, errors, fail, write_json_line
 from koordctl.render.units import time_text
 
@@ -50,14 +52,20 @@ def events(
 
       koord events --since 1200 -o json | jq .type
     """
-    if kind:
-        from koordcore.state.registry import STATE_TYPES
-
-        if unknown := sorted(set(kind) - set(STATE_TYPES)):
-            fail(f"unknown kind {', '.join(unknown)}; known: {', '.join(STATE_TYPES)}", status=2)
+    kinds = aggregates_named(kind) if kind else None
     if output not in ("text", "json"):
         fail(f"-o must be text or json, got {output!r}", status=2)
-    wait_for(_show(follow, kind, since, as_json=output == "json"))
+    wait_for(_show(follow, kinds, since, as_json=output == "json"))
+
+
+def aggregates_named(words: Sequence[str]) -> list[str]:
+    """The kinds of aggregates that words such as `pod`, `pods` or `po` name. Another word ends the command."""
+    from koordcore.state.registry import STATE_TYPES
+
+    kinds = [word if word in STATE_TYPES else WORDS.get(word.lower(), word) for word in words]
+    if unknown := sorted(set(kinds) - set(STATE_TYPES)):
+        fail(f"unknown kind {', '.join(unknown)}; known: {', '.join(STATE_TYPES)}", status=2)
+    return kinds
 
 
 async def _show(follow: bool, kinds: list[str] | None, since: str | None, *, as_json: bool) -> None:
