@@ -1,7 +1,8 @@
 // The page: which view, which moment, how far the projector is.
 //
 // A view is an async function (root, {parameters, query, at, signal, isFirst}) that fills `root`; it is called again when the
-// moment changes and, in live mode, every few seconds, and keeps what it wants to keep in `root.kept`.
+// moment changes and, in live mode, every few seconds, and keeps what it wants to keep in `root.kept`: close() is called when the
+// page is left, hide() and wake() when nobody sees it any more and when somebody sees it again.
 import { get } from "./api.js";
 import { fill, h } from "./dom.js";
 import { age, counted, grouped, moment } from "./format.js";
@@ -47,6 +48,7 @@ let now = ""; // the time on the clock of the run
 let range = null; // [first, last] in milliseconds
 let running = null; // AbortController of the view being drawn
 let timer = 0;
+let refresh = 0; // milliseconds until the page is drawn again; 0: it is not drawn by itself
 let isOpen = false; // whether a view was shown
 let drawn = ""; // route of what is on the page
 
@@ -85,6 +87,7 @@ async function draw() {
   const { path, query } = parsed();
   const at = query.get("at") ?? "";
   const [pattern, name, module, millis] = ROUTES.find(([each]) => each.test(path)) ?? [/^$/, "no such page", "", 0];
+  refresh = at ? 0 : millis;
   const parameters = (pattern.exec(path) ?? []).slice(1).map(decodeURIComponent);
   for (const link of document.querySelectorAll("nav a")) {
     if (link.dataset.view === name) link.setAttribute("aria-current", "page");
@@ -118,10 +121,10 @@ async function draw() {
       showMoment(at, null);
     } else status.textContent = error.message;
   }
-  if (!signal.aborted && !at && millis) {
+  if (!signal.aborted && refresh) {
     drawnOf = stored;
     drawnAt = Date.now();
-    timer = setTimeout(drawAgain, millis, millis);
+    timer = setTimeout(drawAgain, refresh);
   }
 }
 
@@ -130,9 +133,9 @@ let drawnOf = ""; // those of the page
 let drawnAt = 0;
 
 // Draws a live page that is seen, if there is something new.
-function drawAgain(millis) {
+function drawAgain() {
   if (!document.hidden && (stored !== drawnOf || Date.now() - drawnAt >= SAME_MILLIS)) draw();
-  else timer = setTimeout(drawAgain, millis, millis);
+  else timer = setTimeout(drawAgain, refresh);
 }
 
 let told = { at: "", answer: null }; // what the page shows
@@ -166,7 +169,13 @@ function placeThumb() {
   }
 }
 
+let looking = 0;
+let round = 0; // of asking for the status: only the newest one goes on
+
 async function look() {
+  clearTimeout(looking);
+  round += 1;
+  const asked = round;
   try {
     const answer = await get("/api/status");
     document.getElementById("cluster-name").textContent = answer.cluster;
@@ -183,13 +192,18 @@ async function look() {
     status.textContent = `no answer: ${error.message}`;
     status.classList.add("bad");
   }
-  looking = setTimeout(look, STATUS_MILLIS);
+  if (asked === round && !document.hidden) looking = setTimeout(look, STATUS_MILLIS);
 }
 
-let looking = 0;
 document.addEventListener("visibilitychange", () => { // a page that nobody sees asks for nothing
   clearTimeout(looking);
-  if (!document.hidden) { look(); draw(); }
+  if (document.hidden) {
+    root.kept?.hide?.();
+    return;
+  }
+  look();
+  if (refresh) draw();
+  else root.kept?.wake?.();
 });
 
 const timeline = new Timeline((position) => moveTo(String(position)));
@@ -204,7 +218,7 @@ function showTimeline() {
   timelineAt = Date.now();
   Promise.all([get("/api/series", { points: 500 }), get("/api/marks")])
     .then(([series, { marks }]) => timeline.show(range, series, marks))
-    .catch(() => { timelineAt = 0; });
+    .catch(() => {}); // the next turn asks again
 }
 
 for (const [id, step] of [["earlier", -1], ["later", 1]]) {

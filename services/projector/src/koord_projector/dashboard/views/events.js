@@ -24,7 +24,7 @@ export async function eventsView(root, { at, query, signal, go }) {
   }
   page.events = [];
   const answer = await page.load(signal);
-  if (!at) page.listen(answer.position);
+  if (!at && !document.hidden) page.listen(answer.position);
   return asked ?? { position: answer.position, occurred_at: page.events[0]?.occurred_at ?? "" };
 }
 
@@ -93,7 +93,12 @@ function build(root, go) {
       page.paint();
     });
   };
-  page.close = () => page.source?.close();
+  page.hide = () => page.source?.close();
+  page.wake = () => { if (!page.at && !page.paused) again(); };
+  page.close = () => {
+    clearTimeout(timer);
+    page.hide();
+  };
   fill(root, h("section", { class: "panel" },
     h("div", { class: "bar" }, h("h1", { class: "h2" }, "Events"), h("span", { class: "note" }, "facts in the order of the log, newest first; press one for the whole event"), page.only),
     h("div", { class: "filters" }, page.text, page.kind, h("label", { class: "check" }, page.mirrors, " copies of objects"), page.pause),

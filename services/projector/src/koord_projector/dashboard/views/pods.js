@@ -27,6 +27,7 @@ function build(root, query, go) {
     type: "search", placeholder: "namespace/name or uid", "aria-label": "Name",
     oninput: () => { clearTimeout(timer); timer = setTimeout(again, 200); },
   });
+  page.close = () => clearTimeout(timer);
   page.namespace = h("input", { type: "text", placeholder: "namespace", "aria-label": "Namespace", size: "14", onchange: again });
   page.node = h("input", { type: "text", placeholder: "node", "aria-label": "Node", size: "14", onchange: again });
   page.phase = choice("any phase", ["pending", "placed", "running", "terminating"]);
