@@ -142,3 +142,53 @@ def test_a_text_does_not_bring_back_the_page_that_the_reader_has_left(timed: Pag
     timed.clock.run_for(1000)
     settle(timed)
     expect(timed).to_have_url(re.compile("#/gangs$"))
+
+
+def test_an_opened_fact_is_asked_for_once_until_it_is_closed(timed: Page) -> None:
+    open_page(timed, "events")
+    asked = counted(timed)
+    opened, other = (timed.locator(".tail .row:not(.fold)").nth(place) for place in (0, 1))
+    seq = (opened.locator(".seq").inner_text()).replace(",", "")
+    opened.click()
+    expect(timed.locator(".tail pre")).to_contain_text('"occurred_at"')
+    timed.route("**/api/events/*", lambda route: route.fulfill(status=503, json={"error": "Postgres is away"}))
+    other.click()
+    expect(timed.locator(".tail pre").last).to_have_text("503: Postgres is away")
+    expect(timed.locator(".tail pre").first).to_contain_text('"occurred_at"')
+    assert asked[f"api/events/{seq}"] == 1
+    opened.click()
+    expect(timed.locator(".tail pre")).to_have_count(1)
+
+
+def test_a_text_is_sought_among_the_facts_of_the_aggregate_that_the_address_names(timed: Page) -> None:
+    pod = timed.request.get("/api/pods?phase=running&limit=1").json()["pods"][0]["uid"]
+    open_page(timed, f"events?kind=pod&id={pod}")
+    timed.get_by_label("Text", exact=True).fill("PodPlaced")
+    with timed.expect_request("**/api/events?*text=PodPlaced*") as found:
+        timed.clock.run_for(250)
+    assert f"id={pod}" in found.value.url
+    expect(timed.locator("#view .bar .note").last).to_have_text(f"only pod {pod}")
+    with timed.expect_request("**/api/events?kind=node&*") as found:
+        timed.get_by_label("Kind").select_option("node")
+    assert "&id=" not in found.value.url
+    expect(timed.locator("#view .bar .note").last).to_have_text("")
+
+
+def test_older_facts_are_asked_for_once_and_a_change_of_the_filter_ends_that(timed: Page) -> None:
+    open_page(timed, "events")
+    older = timed.get_by_role("button", name="Show older")
+    asked = counted(timed)
+    held = held_back(timed, "**/api/events?*before=*")
+    older.click()
+    older.click()
+    settle(timed)
+    assert asked["api/events"] == 1
+    with timed.expect_event("requestfailed", lambda request: "before=" in request.url):
+        timed.get_by_label("Kind").select_option("nodespec")
+    expect(timed.locator(".tail .row .type").first).to_have_text(re.compile("^NodeSpec"))
+    expect(timed.locator(".tail .row .type").filter(has_not_text="NodeSpec")).to_have_count(0)
+    assert len(held) == 1
+    timed.get_by_label("Kind").select_option("")
+    timed.route("**/api/events?*before=*", lambda route: route.fulfill(status=503, json={"error": "Postgres is away"}))
+    older.click()
+    expect(timed.get_by_role("status").filter(has_text="Postgres is away")).to_be_visible()

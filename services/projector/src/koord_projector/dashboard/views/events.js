@@ -15,6 +15,7 @@ export async function eventsView(root, { at, query, signal, go }) {
   const page = root.kept;
   page.choose(query.get("kind"), query.get("id") ?? "");
   page.at = at;
+  page.signal = signal;
   page.source?.close();
   let asked = null;
   page.older = null;
@@ -23,16 +24,17 @@ export async function eventsView(root, { at, query, signal, go }) {
     page.older = asked.position + 1;
   }
   page.events = [];
+  page.gap = 0;
   const answer = await page.load(signal);
   if (!at && !document.hidden) page.listen(answer.position);
   return asked ?? { position: answer.position, occurred_at: page.events[0]?.occurred_at ?? "" };
 }
 
 function build(root, go) {
-  const page = { source: null, paused: false, older: null, at: "", id: "", events: [], open: new Set(), gap: 0 };
-  const again = () => go("/events", page.at);
+  const page = { source: null, paused: false, older: null, at: "", id: "", events: [], open: new Set(), bodies: new Map(), gap: 0, isLoading: false };
+  const again = () => go("/events", page.at, new URLSearchParams(page.id ? { kind: page.kind.value, id: page.id } : {}));
   let timer = 0;
-  page.kind = h("select", { "aria-label": "Kind", onchange: again },
+  page.kind = h("select", { "aria-label": "Kind", onchange: () => { page.id = ""; again(); } },
     h("option", { value: "" }, "all kinds"), KINDS.map((kind) => h("option", { value: kind }, kind)));
   page.text = h("input", { type: "search", "aria-label": "Text", placeholder: "pod, node or any text in a fact", oninput: () => { clearTimeout(timer); timer = setTimeout(again, 250); } });
   page.mirrors = h("input", { type: "checkbox", onchange: again });
@@ -56,19 +58,37 @@ function build(root, go) {
     if (!page.paused) again();
   } }, "Pause");
   page.rows = h("div", {});
-  page.more = h("button", { type: "button", class: "quiet more", onclick: () => page.load() }, "Show older");
+  page.failed = h("div", { role: "status" });
+  page.more = h("button", { type: "button", class: "quiet more", onclick: () => page.showOlder() }, "Show older");
+  // The answer to the first request: live facts go on behind its position. `signal` ends the loading when another list is wanted.
   page.load = async (signal) => {
-    let answer = null;
-    const wanted = page.events.length + PAGE;
-    for (let pages = 0; pages < PAGES_AT_ONCE; pages += 1) {
-      answer = await get("/api/events", { ...page.filter(), before: page.older, limit: PAGE }, signal);
-      page.events.push(...answer.events);
-      page.older = answer.before;
-      if (page.older === null || page.events.length >= wanted) break;
+    page.isLoading = true;
+    try {
+      let first = null;
+      const wanted = page.events.length + PAGE;
+      for (let pages = 0; pages < PAGES_AT_ONCE; pages += 1) {
+        const answer = await get("/api/events", { ...page.filter(), before: page.older, limit: PAGE }, signal);
+        first ??= answer;
+        page.events.push(...answer.events);
+        page.older = answer.before;
+        if (page.older === null || page.events.length >= wanted) break;
+      }
+      page.more.hidden = page.older === null;
+      fill(page.failed);
+      page.paint();
+      return first;
+    } finally {
+      if (!signal.aborted) page.isLoading = false;
     }
-    page.more.hidden = page.older === null;
-    page.paint();
-    return answer;
+  };
+  page.showOlder = async () => {
+    if (page.isLoading) return;
+    const { signal } = page;
+    try {
+      await page.load(signal);
+    } catch (error) {
+      if (!signal.aborted) fill(page.failed, h("p", { class: "error" }, error.message));
+    }
   };
   page.paint = () => fill(page.rows, page.gap > 0 && h("div", { class: "gap" }, `${grouped(page.gap)} more facts were too many to show as they came`),
     runs(page.events).flatMap((run) => rowsOf(run, page)),
@@ -80,7 +100,7 @@ function build(root, go) {
       const wanted = JSON.parse(message.data).filter(page.isWanted);
       if (wanted.length === 0) return;
       page.events.unshift(...wanted.reverse());
-      if (page.events.length > KEPT) {
+      if (page.events.length > KEPT && !page.isLoading) { // what is being loaded belongs behind the last row
         page.events.length = KEPT;
         page.older = page.events.at(-1).seq;
         page.more.hidden = false;
@@ -102,7 +122,7 @@ function build(root, go) {
   fill(root, h("section", { class: "panel" },
     h("div", { class: "bar" }, h("h1", { class: "h2" }, "Events"), h("span", { class: "note" }, "facts in the order of the log, newest first; press one for the whole event"), page.only),
     h("div", { class: "filters" }, page.text, page.kind, h("label", { class: "check" }, page.mirrors, " copies of objects"), page.pause),
-    h("div", { class: "tail" }, page.rows), page.more));
+    h("div", { class: "tail" }, page.rows), page.more, page.failed));
   return page;
 }
 
@@ -131,12 +151,15 @@ function rowsOf(run, page) {
   return [line, isOpen && h("div", { class: "folded" }, run.map((event) => row(event, page)))];
 }
 
+/** The whole event as a text, or why there is none. */
+const wholeEvent = (seq) => get(`/api/events/${seq}`).then((whole) => JSON.stringify(whole, null, 2), (error) => error.message);
+
 function row(event, page) {
-  const isOpen = page.open.has(`body ${event.seq}`);
+  const isOpen = page.bodies.has(event.seq);
   const body = isOpen && h("pre", {}, "…");
-  if (body) get(`/api/events/${event.seq}`).then((whole) => { body.textContent = JSON.stringify(whole, null, 2); });
+  if (body) page.bodies.get(event.seq).then((text) => { body.textContent = text; });
   const toggle = () => {
-    if (!page.open.delete(`body ${event.seq}`)) page.open.add(`body ${event.seq}`);
+    if (!page.bodies.delete(event.seq)) page.bodies.set(event.seq, wholeEvent(event.seq));
     page.paint();
   };
   return [h("button", { type: "button", class: "row", "aria-expanded": String(isOpen), onclick: toggle },
