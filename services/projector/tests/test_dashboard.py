@@ -184,6 +184,21 @@ def test_two_moments_are_compared(page: Page, base_url: str) -> None:
     expect(between.first).to_contain_text(marked[0]["summary"])
 
 
+def test_a_comparison_asks_for_the_marks_in_between_and_says_which_are_left_out(page: Page) -> None:
+    marks = page.request.get("/api/marks").json()["marks"]
+
+    def many(route: Route) -> None:
+        answer = route.fetch().json()
+        route.fulfill(json={**answer, "marks": [*answer["marks"], marks[0]] * 30, "complete_after": 640})
+
+    page.route("**/api/marks?after=600*", many)
+    with page.expect_request("**/api/marks?after=600&before=1501"):
+        page.goto("/#/compare?from=600&at=1500")
+    expect(page.locator("h2", has_text="In between")).to_contain_text(
+        re.compile(r"the newest \d+ of \d+ marks and older ones")
+    )
+
+
 def test_a_tile_and_the_end_of_its_line_tell_one_number(page: Page, cluster: SyntheticCluster) -> None:
     reported = cluster.reports[len(cluster.reports) // 2].origin.occurred_at
     page.goto(f"/#/cluster?at={reported}")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from typing import Any
 
 import httpx
@@ -11,6 +12,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from koord_projector.context import Progress
+from koord_projector.read import events
 from koord_projector.read.api import routes_of
 from koord_projector.store.database import Database
 from koordcore.bus.factory import memory_bus
@@ -158,6 +160,25 @@ def test_events_of_some_kinds_are_left_out_and_a_text_is_found(client: httpx.Cli
     told = [event.seq for event in reversed(CLUSTER.facts) if uid in event.body.decode() or event.ref.id == uid]
     assert [event["seq"] for event in found] == told
     assert {event["kind"] for event in found} >= {"pod", "podspec", "node", "nodestate"}
+
+
+def test_a_text_is_sought_among_so_many_facts_of_one_aggregate_at_once(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = Counter(event.ref for event in CLUSTER.facts).most_common(1)[0][0]
+    written = [event.seq for event in reversed(CLUSTER.facts) if event.ref == ref]
+    monkeypatch.setattr(events, "_READ_FOR_TEXT", 3)
+    assert len(written) > 3
+    asked = {"kind": ref.kind, "id": ref.id, "text": ref.id}
+    first = get(client, "/api/events", **asked)
+    assert ([event["seq"] for event in first["events"]], first["before"]) == (written[:3], written[3] + 1)
+    found, before = [event["seq"] for event in first["events"]], first["before"]
+    while before is not None:
+        page = get(client, "/api/events", **asked, before=before)
+        found, before = [*found, *(event["seq"] for event in page["events"])], page["before"]
+    assert found == written
+    none = get(client, "/api/events", kind=ref.kind, id=ref.id, text="no fact has this")
+    assert (none["events"], none["before"]) == ([], written[3] + 1)
 
 
 def test_marks_are_changes_of_configuration_evictions_and_disturbances(client: httpx.Client) -> None:

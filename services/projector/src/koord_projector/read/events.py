@@ -22,7 +22,13 @@ _ONE: Final = text("SELECT * FROM events WHERE seq = :seq")
 SCANNED = 200_000
 """Largest number of facts that are searched for one page. The next page continues from there."""
 _READ_FOR_TEXT: Final = 20_000
-"""As `SCANNED`, if the bodies are searched for a text."""
+"""As `SCANNED`, if the bodies are searched for a text; of one aggregate, so many of its facts."""
+_TOO_OLD: Final = text(
+    """
+    SELECT seq FROM events WHERE kind = :kind AND id = :id AND seq > :after AND seq < :end
+     ORDER BY seq DESC OFFSET :most LIMIT 1
+    """
+)
 
 
 class EventItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,15 +88,20 @@ class EventsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 async def page_events(reading: Reading, query: EventsQuery) -> EventsAnswer:
     """A page of facts, newest first.
 
-    Unless the condition names one aggregate, at most 200,000 positions are searched for one page, with `text` 20,000.
-    So a page may have fewer facts than `limit`, even none, although older facts match. Then `before` of the answer is
-    the place to go on.
+    At most 200,000 positions are searched for one page, with `text` 20,000. If the condition names one aggregate, all
+    its facts are searched, with `text` 20,000. So a page may have fewer facts than `limit`, even none, although older
+    facts match. Then `before` of the answer is the place to go on.
     """
     connection, before, after, limit = reading.connection, query.before, query.after, query.limit
     position = (await connection.execute(text("SELECT position FROM projection WHERE stream = 'ev'"))).scalar() or 0
     end = position + 1 if before is None else min(before, position + 1)
-    of_one = bool(query.kind and query.id)
-    floor = after if of_one else max(after, end - (_READ_FOR_TEXT if query.text else SCANNED))
+    if not (query.kind and query.id):
+        floor = max(after, end - (_READ_FOR_TEXT if query.text else SCANNED))
+    elif query.text:
+        of_one = {"kind": query.kind, "id": query.id, "after": after, "end": end, "most": _READ_FOR_TEXT}
+        floor = (await connection.execute(_TOO_OLD, of_one)).scalar() or after
+    else:
+        floor = after
     conditions = ["seq > :floor", "seq < :end"]
     wanted: dict[str, Any] = {name: value for name in ("kind", "id", "type") if (value := getattr(query, name))}
     conditions += [f"{name} = :{name}" for name in wanted]

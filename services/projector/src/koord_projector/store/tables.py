@@ -99,6 +99,14 @@ Index(
     events.c.seq,
     postgresql_where=text("type IN ('InterferenceDetected', 'InterferenceEnded', 'PodsEvictedByAgent')"),
 )
+Index(
+    "marks",
+    events.c.type,
+    events.c.seq,
+    postgresql_where=text(
+        "type IN ('PodEvicted', 'ConfigAccepted', 'ConfigRejected', 'ConfigDeleted', 'DeschedulerConfigured')"
+    ),
+)
 
 aggregates = Table(
     "aggregates",

@@ -27,9 +27,9 @@ export async function compareView(root, { at, query, signal, go }) {
       h("p", {}, "Go to the first moment with the slider and press ", h("b", {}, "Compare"), ". Then the slider chooses the second one.")));
     return after.moment;
   }
-  const [before, earlier, { marks }] = await Promise.all([get("/api/cluster", { at: from }, signal), get("/api/nodes", { at: from }, signal), get("/api/marks", {}, signal)]);
+  const [before, earlier] = await Promise.all([get("/api/cluster", { at: from }, signal), get("/api/nodes", { at: from }, signal)]);
   const [low, high] = [before.moment.position, after.moment.position].sort((one, other) => one - other);
-  const between = marks.filter((mark) => mark.seq > low && mark.seq <= high);
+  const between = await get("/api/marks", { after: low, before: high + 1 }, signal);
   const nodes = changedNodes(earlier.nodes, later.nodes);
   const heading = ({ moment: { position, occurred_at } }) => `${moment(occurred_at)} (position ${grouped(position)})`;
   fill(root, h("div", { class: "stack" },
@@ -38,11 +38,19 @@ export async function compareView(root, { at, query, signal, go }) {
       h("button", { type: "button", class: "quiet", onclick: () => go("/compare", from, new URLSearchParams({ from: after.moment.position })) }, "Swap")),
     h("section", { class: "panel" }, h("h2", {}, "Totals"), totals(before, after)),
     h("section", { class: "panel" }, h("h2", {}, "Nodes that differ ", h("span", { class: "note" }, nodes.length > SHOWN ? `the first ${SHOWN} of ${grouped(nodes.length)}` : grouped(nodes.length))), nodeTable(nodes, at)),
-    h("section", { class: "panel" }, h("h2", {}, "In between ", h("span", { class: "note" }, "changes of configuration, evictions, disturbances")),
-      between.length === 0 ? h("p", { class: "empty" }, "Nothing of this kind happened in between.")
-        : table("In between", [["Position"], "When", "What", "Fact"], between.slice(-SHOWN).map((mark) => h("tr", {},
-          h("td", { class: "number" }, linkTo("/cluster", String(mark.seq), grouped(mark.seq))), h("td", { class: "nowrap" }, moment(mark.occurred_at)), h("td", {}, mark.kind), h("td", {}, mark.summary)))))));
+    marksBetween(between, low)));
   return after.moment;
+}
+
+/** The newest marks of each kind, and whether older ones are left out. */
+function marksBetween({ marks, complete_after: complete }, low) {
+  const shown = marks.slice(-SHOWN);
+  const known = `${counted(marks.length, "mark")}${complete > low ? " and older ones" : ""}`;
+  return h("section", { class: "panel" }, h("h2", {}, "In between ", h("span", { class: "note" },
+    shown.length < marks.length || complete > low ? `the newest ${grouped(shown.length)} of ${known}` : "changes of configuration, evictions, disturbances")),
+  marks.length === 0 ? h("p", { class: "empty" }, "Nothing of this kind happened in between.")
+    : table("In between", [["Position"], "When", "What", "Fact"], shown.map((mark) => h("tr", {},
+      h("td", { class: "number" }, linkTo("/cluster", String(mark.seq), grouped(mark.seq))), h("td", { class: "nowrap" }, moment(mark.occurred_at)), h("td", {}, mark.kind), h("td", {}, mark.summary)))));
 }
 
 function totals(before, after) {
