@@ -154,6 +154,45 @@ def test_the_scale_has_whole_times_of_the_zone(browser: Browser, base_url: str, 
         assert all(re.fullmatch(r"\d\d:(00|15|30|45)|\d{4}-\d\d-\d\d", label) for label in labels)
 
 
+@pytest.mark.parametrize(
+    ("begin", "long", "labels"),
+    [  # summer time ends on the first of November and begins on the eighth of March, at 2 o'clock
+        (
+            "2026-10-29T12:00Z",
+            6 * 86400,
+            [f"2026-{day}" for day in ("10-30", "10-31", "11-01", "11-02", "11-03", "11-04")],
+        ),
+        ("2026-03-08T04:30Z", 5 * 3600, ["2026-03-08", "01:00", "03:00", "04:00", "05:00"]),
+        ("2026-11-01T03:30Z", 5 * 3600, ["2026-11-01", "01:00", "02:00", "03:00"]),
+    ],
+)
+def test_the_scale_has_whole_times_where_summer_time_begins_and_ends(
+    browser: Browser, base_url: str, begin: str, long: int, labels: list[str]
+) -> None:
+    context = browser.new_context(base_url=base_url, timezone_id="America/New_York")
+    page = context.new_page()
+    page.add_init_script("localStorage.setItem('koord-zone', 'local')")
+    page.goto("/")
+    found = page.evaluate(
+        """async ([begin, long]) => { const { inSteps } = await import("/assets/timesteps.js");
+             const at = new Date(begin).getTime();
+             return inSteps([at, at + long * 1000], 6).map(([time, label]) => [label, new Date(time).toTimeString().slice(0, 5)]); }""",  # noqa: E501
+        [begin, long],
+    )
+    context.close()
+    assert [label for label, _ in found] == labels
+    assert all(clock == ("00:00" if "-" in label else label) for label, clock in found)
+
+
+def test_the_bars_of_the_scale_leave_out_what_was_written_before_its_first_row(page: Page) -> None:
+    page.goto("/")
+    bars = page.evaluate(
+        """async () => { const { factsPerBar } = await import("/assets/timeline.js");
+             return factsPerBar({ time: [10, 11, 15, 20], positions: [9000000, 9000004, 9000005, 9000012] }, [10000, 20000], 4); }"""  # noqa: E501
+    )
+    assert bars == [4, 0, 1, 7]
+
+
 def test_two_moments_are_compared(page: Page, base_url: str) -> None:
     page.goto("/#/cluster?at=600")
     expect(page.locator("#moment")).to_contain_text("position 600")

@@ -252,6 +252,31 @@ def test_health_names_what_is_wrong_and_leads_there(page: Page) -> None:
     expect(page.locator("table.nodes tbody tr")).to_have_count(sum(node["unschedulable"] for node in nodes))
 
 
+def test_a_node_whose_agent_only_reports_has_an_agent(page: Page) -> None:
+    """The agent of Koordinator writes NodeMetrics. No fact of it says that it started."""
+
+    def of_koordinator(route: Route) -> None:
+        answer = route.fetch().json()
+        for node in answer["nodes"]:
+            node["host"] = ""
+        answer["nodes"][0]["reported_at"] = "2026-11-20T07:30:00.000000Z"
+        for node in answer["nodes"][1:]:
+            node["reported_at"] = None
+        route.fulfill(json=answer)
+
+    page.route("**/api/nodes*", of_koordinator)
+    page.goto("/#/nodes")
+    row = page.locator("table.nodes tbody tr")
+    expect(row.first.locator("td[data-label=Agent]")).to_have_text("only reports")
+    expect(row.first.locator("td[data-label=Status]")).not_to_contain_text("no agent")
+    expect(row.nth(1).locator("td[data-label=Agent]")).to_have_text("none")
+    page.get_by_label("State", exact=True).select_option("agentless")
+    expect(row.filter(has_text="only reports")).to_have_count(0)
+    others = row.count()
+    page.goto("/#/health")
+    expect(page.locator(".checks li", has_text=f"{others} nodes are without an agent")).to_have_count(1)
+
+
 def test_nothing_moves_by_itself(page: Page) -> None:
     page.emulate_media(reduced_motion="reduce")
     for view in VIEWS:

@@ -5,11 +5,14 @@ import { age } from "./format.js";
 const CORDON = "node.kubernetes.io/unschedulable:NoSchedule";
 const DRAIN = "drain.descheduler.koordinator.sh/drain-node=";
 
+/** Whether an agent has started on a node, or reports from it: the one of Koordinator only reports. */
+export const hasAgent = (node) => Boolean(node.host) || node.reported_at !== null;
+
 /** [[text, kind]], the gravest one first; kind: "bad", "warn" or "good". */
 export function statusOf(node) {
   const found = node.conditions.split(" ").filter(Boolean).map((name) => [name, "bad"]);
   if (node.silent_seconds !== null) found.push([`no report for ${age(node.silent_seconds)}`, "bad"]);
-  if (!node.host) found.push(["no agent", "warn"]);
+  if (!hasAgent(node)) found.push(["no agent", "warn"]);
   if (taintsOf(node).some((taint) => taint.startsWith(DRAIN))) found.push(["closed by a drain", "warn"]);
   else if (node.unschedulable) found.push(["unschedulable", "warn"]);
   if (node.be_held_back) found.push(["best effort held back", "warn"]);

@@ -8,6 +8,16 @@ const INSET = 8; // the middle of the slider's thumb is so far from its end at b
 const NEAR = 5; // pixels within which the pointer means a mark
 const TINTS = { configuration: "c4", eviction: "c5", disturbance: "c2" };
 
+/** By how much the positions of a series grew in each of `bars` equal parts of a range. What was written before its first row is in none. */
+export function factsPerBar({ time, positions }, [from, to], bars) {
+  const sums = new Array(bars).fill(0);
+  for (let index = 1; index < time.length; index += 1) {
+    const place = Math.floor(((time[index] * 1000 - from) / (to - from)) * bars);
+    sums[Math.max(0, Math.min(bars - 1, place))] += positions[index] - positions[index - 1];
+  }
+  return sums;
+}
+
 export class Timeline {
   /** go(position) on a press of a mark. */
   constructor(go) {
@@ -65,16 +75,9 @@ export class Timeline {
     }
   }
 
-  // Facts per bar: what positions grew by.
   #bars(context, width) {
     if (!this.series) return;
-    const sums = new Array(Math.max(1, Math.floor((width - 2 * INSET) / 3))).fill(0);
-    let before = 0;
-    this.series.time.forEach((second, index) => {
-      const place = Math.floor(((second * 1000 - this.range[0]) / (this.range[1] - this.range[0])) * sums.length);
-      sums[Math.max(0, Math.min(sums.length - 1, place))] += this.series.positions[index] - before;
-      before = this.series.positions[index];
-    });
+    const sums = factsPerBar(this.series, this.range, Math.max(1, Math.floor((width - 2 * INSET) / 3)));
     const most = Math.max(...sums);
     context.fillStyle = color("nodata");
     sums.forEach((sum, index) => {

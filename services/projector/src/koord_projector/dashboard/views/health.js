@@ -2,6 +2,7 @@
 import { get, objects } from "../api.js";
 import { fill, h, linkTo } from "../dom.js";
 import { age, counted, grouped, moment } from "../format.js";
+import { hasAgent } from "../nodestatus.js";
 import { configName } from "./configuration.js";
 
 const LATE_SECONDS = 10;
@@ -45,7 +46,7 @@ function ofNodes(nodes, at) {
   return [
     check("notready", "bad", "not ready or under pressure", "No node has a bad condition", (node) => node.conditions !== ""),
     check("silent", "bad", "without a fresh usage report", "No report of an agent has expired", (node) => node.silent_seconds !== null),
-    check("agentless", "warn", "without an agent", "All nodes have agents", (node) => !node.host),
+    check("agentless", "warn", "without an agent", "All nodes have agents", (node) => !hasAgent(node)),
     check("unschedulable", "warn", "unschedulable", "All nodes take new pods", (node) => node.unschedulable),
   ];
 }

@@ -4,13 +4,15 @@ import { cut, fill, h, nodeLink, segments } from "../dom.js";
 import { bytes, cores, counted, grouped, percent, share } from "../format.js";
 import { Grid } from "../grid.js";
 import { NodeMap } from "../nodemap.js";
-import { statusLine, statusOf, taintsOf } from "../nodestatus.js";
+import { hasAgent, statusLine, statusOf, taintsOf } from "../nodestatus.js";
+
+const agentOf = (node) => node.host || (hasAgent(node) ? "only reports" : "");
 
 const STATES = {
   ready: ["ready", (node) => statusOf(node)[0][0] === "ready"],
   notready: ["not ready or under pressure", (node) => node.conditions !== ""],
   silent: ["without a fresh report", (node) => node.silent_seconds !== null],
-  agentless: ["without an agent", (node) => !node.host],
+  agentless: ["without an agent", (node) => !hasAgent(node)],
   unschedulable: ["unschedulable", (node) => node.unschedulable],
   tainted: ["with taints", (node) => taintsOf(node).length > 0],
   held: ["holding best effort back", (node) => node.be_held_back],
@@ -84,6 +86,6 @@ function columnsOf(page) {
     ratio("Memory used", "memory_used", "memory_bytes", bytes, "c2"),
     { ...ratio("GPUs", "gpus_requested", "gpus", grouped, "c4"), isShown: (nodes) => nodes.some((node) => node.gpus > 0), cell: (node) => (node.gpus > 0 ? part(node.gpus_requested, node.gpus, grouped, "c4") : "") },
     { name: "Taints", value: (node) => taintsOf(node).join(" ") || null, class: "whole", cell: (node) => (taintsOf(node).length > 0 ? cut(taintsOf(node).join(", ")) : ""), isShown: (nodes) => nodes.some((node) => taintsOf(node).length > 0) },
-    { name: "Agent", value: (node) => node.host || null, cell: (node) => node.host || h("span", { class: "note" }, "none") },
+    { name: "Agent", value: (node) => agentOf(node) || null, cell: (node) => agentOf(node) || h("span", { class: "note" }, "none") },
   ];
 }
