@@ -99,7 +99,9 @@ async def test_every_server_of_a_cluster_has_the_same_copy_until_the_bytes_of_on
 
                 async def damaged_copies() -> list[CopyDigest] | None:
                     found = await copies_of(connection)
-                    return found if difference(found) and all(copy.messages for copy in found) else None
+                    # A server that is behind has another copy, too.
+                    has_all = all(copy.messages >= FACTS - 1 for copy in found)
+                    return found if difference(found) and has_all else None
 
                 async def is_seen() -> bool:
                     seen = await current_by_stream(cluster.urls)
