@@ -63,6 +63,15 @@ async def test_migrations_make_the_tables_that_the_statements_expect(postgres_ds
     await database.close()
 
 
+async def test_a_database_that_a_later_release_has_migrated_is_taken_as_it_is(postgres_dsn: str) -> None:
+    events = history(every_kind_once())
+    await run_to_end(postgres_dsn, events)
+    with psycopg.connect(postgres_dsn) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999_of_a_later_release'")
+        connection.execute("ALTER TABLE pods ADD COLUMN later text")
+    assert await run_to_end(postgres_dsn, events) == (len(events), folded(events).hash())
+
+
 async def test_migrations_and_rebuilds_may_take_as_long_as_they_need(
     postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,8 @@ import psycopg
 import sqlalchemy.exc
 from alembic import command
 from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from koordcore.retry import retry
 from koordcore.service.telemetry.logging import Logger
 from sqlalchemy import Connection, text
@@ -98,11 +100,17 @@ class Database:
 
 
 def upgrade_to_head(connection: Connection) -> None:
-    """Run all migrations that the database lacks, in the transaction of this connection."""
+    """Run all migrations that the database lacks, in the transaction of this connection.
+
+    No-op if a later release has migrated it. From 0012 on, a migration only adds, so the release before can go on.
+    """
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    present = MigrationContext.configure(connection).get_current_revision()
+    known = {each.revision for each in ScriptDirectory.from_config(config).walk_revisions()}
+    if present is None or present in known:
+        command.upgrade(config, "head")
 
 
 def _sqlalchemy_url(dsn: str) -> str:
