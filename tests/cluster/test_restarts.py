@@ -108,7 +108,10 @@ def test_the_node_is_switched_off_and_on(cluster: Cluster) -> None:
     wait_running(cluster, "pinned", "web")
 
     def are_apart() -> bool:
-        return {kernel_values(cluster, name)["cpus"] for name in ("pinned", "web")} == {"0", "1"}
+        try:
+            return {kernel_values(cluster, name)["cpus"] for name in ("pinned", "web")} == {"0", "1"}
+        except FileNotFoundError:  # the status still names a container of before
+            return False
 
     # The kubelet starts them in any order, so they may run before the agent does.
     until_blocking(are_apart, "pinned and web have a CPU each", every=0.2)
