@@ -91,9 +91,8 @@ class EventRecorder:
         self._instance = instance
         self._counted = counted
         self._counts = Newest[str, int](REMEMBERED)
-        self._conditions = Newest[str, tuple[str, str]](
-            REMEMBERED
-        )  # Uid of a pod -> last reason and message, without the sentence
+        # Uid of a pod -> last reason and message, without the sentence.
+        self._conditions = Newest[str, tuple[str, str]](REMEMBERED)
         self._nominated = Newest[str, WrittenNomination](REMEMBERED)  # By uid of the pod
         self._delayed = 0  # Number of writes that wait for `LATER_SECONDS`
         self._pending = Newest[str, Explained](REMEMBERED)
